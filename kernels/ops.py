@@ -1,0 +1,93 @@
+"""The only door of the kernels: every operator that a model runs, on whatever device.
+
+An operator picks its backend by the device of its tensors and by nothing else. `reference.py`
+says what each one means; shapes are as there.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from ramet.kernels import reference
+from ramet.kernels.cpu import tree_attention as cpu_tree_attention
+from ramet.kernels.plan import AttentionPlan
+
+
+def embed(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Rows of the embedding `table`, `[vocab, hidden]`, for int64 `token_ids`, `[rows]`."""
+    return F.embedding(token_ids, table)
+
+
+def take_rows(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Copies of the lines `indices`, int64 `[n]`, of a table `[slots, ...]`."""
+    return table.index_select(0, indices)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`x @ weight.T + bias`, with `weight` `[out, in]`."""
+    return F.linear(x, weight, bias)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Root-mean-square norm over the last dimension, in float32 or wider."""
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of `x`, `[rows, heads, dim]`, by `cos` and `sin` `[rows, dim]`."""
+    return reference.rope(x, cos, sin)
+
+
+def write_kv(
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Write the rows' `k` and `v` to their distinct `slots` (int64) of one layer's pool."""
+    k_pool.index_copy_(0, slots, k)
+    v_pool.index_copy_(0, slots, v)
+
+
+def tree_attention(
+    q: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    plan: AttentionPlan,
+    scale: float,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Attention of `q`, `[rows, heads, head_dim]`, over the plan's segments; same shape back.
+
+    Each segment is read once for all rows under it. Raises ValueError if a row sees no key.
+    """
+    if q.device.type == "cpu":
+        return cpu_tree_attention.tree_attention(q, k_pool, v_pool, plan, scale, window)
+    return reference.tree_attention(q, k_pool, v_pool, plan, scale, window)
+
+
+def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """`down(silu(gate(x)) * up(x))`; `gate_up`, `[2 * inner, hidden]`, is gate's rows then up's."""
+    return reference.gated_mlp(x, gate_up, down)
+
+
+def head_weight(weight: torch.Tensor) -> torch.Tensor:
+    """The form of an output head, `[vocab, hidden]`, that `head_logits` reads on its device.
+
+    A CPU matrix product returns the dtype of its operands, and 8 bits of a bfloat16 logit make
+    ties of what were differences, so there the head is kept in float32.
+    """
+    if weight.device.type == "cpu" and weight.dtype != torch.float64:
+        return weight.float()
+    return weight
+
+
+def head_logits(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Logits `[rows, vocab]` of final hidden rows, never rounded below float32.
+
+    float32, or float64 for float64 weights; `weight` comes from `head_weight`.
+    """
+    if weight.dtype in (torch.float32, torch.float64):
+        return F.linear(hidden.to(weight.dtype), weight)
+    return torch.mm(hidden, weight.t(), out_dtype=torch.float32)

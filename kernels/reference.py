@@ -1,0 +1,123 @@
+"""Plain torch, slow and obvious: the specification that every backend is tested against.
+
+Shapes: rows are the tokens of one step, `[rows, ...]`; `k_pool` and `v_pool` are one layer's pool,
+`[slots, kv_heads, head_dim]`. Nothing here reads the environment or keeps state.
+"""
+
+from __future__ import annotations
+
+import torch
+from ramet.kernels.plan import AttentionPlan
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019).
+
+    Computed in float32, or in float64 for float64 input; the result has `x`'s dtype.
+    """
+    wide = x.to(wide_dtype(x.dtype))
+    scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return (scaled * weight.to(wide.dtype)).to(x.dtype)
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding (Su et al. 2021), Llama's half-split layout, of `x` `[rows, heads, dim]`.
+
+    `cos` and `sin` are `[rows, dim]`: the rows' own entries, each half repeating the other.
+    """
+    first, second = x.chunk(2, dim=-1)
+    rotated = torch.cat((-second, first), dim=-1)
+    return x * cos.unsqueeze(1) + rotated * sin.unsqueeze(1)
+
+
+def write_kv(
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Write `k` and `v`, `[rows, kv_heads, head_dim]`, to the pool at `slots`, int64 `[rows]`.
+
+    The slots are distinct.
+    """
+    k_pool[slots] = k
+    v_pool[slots] = v
+
+
+def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """`down(silu(gate(x)) * up(x))` (Shazeer 2020, SwiGLU); `gate_up` is gate's rows, then up's."""
+    gate, up = torch.nn.functional.linear(x, gate_up).chunk(2, dim=-1)
+    return torch.nn.functional.linear(torch.nn.functional.silu(gate) * up, down)
+
+
+def tree_attention(
+    q: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    plan: AttentionPlan,
+    scale: float,
+    window: int | None = None,
+) -> torch.Tensor:
+    """Attention of `q`, `[rows, heads, head_dim]`, over the segments of the plan.
+
+    One matrix product per item serves all rows under it; an item's rows keep a running maximum,
+    sum and weighted value, so that merging the items is exact (the log-sum-exp merge of Milakov
+    and Gimelshein 2018). Accumulates in float32, or in float64 for float64 input. Returns
+    `[rows, heads, head_dim]` in `q`'s dtype. Raises ValueError if a row sees no key.
+    """
+    rows, heads, dim = q.shape
+    kv_heads = k_pool.shape[1]
+    group = heads // kv_heads
+    wide = wide_dtype(q.dtype)
+    queries = q.to(wide).view(rows, kv_heads, group, dim).transpose(0, 1)
+    best = queries.new_full((kv_heads, rows, group), -torch.inf)
+    total = torch.zeros_like(best)
+    value = queries.new_zeros((kv_heads, rows, group, dim))
+    for start, length, first, last, key_pos in plan.host_items.T.tolist():
+        if length == 0 or first == last:
+            continue
+        if plan.gathered is not None:
+            plan.gathered.append((start, length))
+        k = k_pool[start : start + length].to(wide).transpose(0, 1)
+        v = v_pool[start : start + length].to(wide).transpose(0, 1)
+        mine = queries[:, first:last].reshape(kv_heads, -1, dim)
+        scores = (mine @ k.transpose(1, 2) * scale).view(kv_heads, last - first, group, length)
+        visible = _visible(plan, first, last, key_pos, length, window)
+        if visible is not None:
+            hidden = ~visible.to(scores.device)
+            scores = scores.masked_fill(hidden[None, :, None, :], -torch.inf)
+        old = best[:, first:last]
+        new = torch.maximum(old, scores.amax(-1))
+        # A row that has seen no key yet has a maximum of -inf, and -inf minus -inf is no number.
+        base = new.masked_fill(new == -torch.inf, 0.0)
+        weights = torch.exp(scores - base.unsqueeze(-1))
+        shrink = torch.exp(old - base)
+        part = (weights.reshape(kv_heads, -1, length) @ v).view(kv_heads, -1, group, dim)
+        best[:, first:last] = new
+        total[:, first:last] = total[:, first:last] * shrink + weights.sum(-1)
+        value[:, first:last] = value[:, first:last] * shrink.unsqueeze(-1) + part
+    if rows and not bool((total > 0).all()):
+        raise ValueError("attention plan: a row sees no key")
+    merged = value / total.unsqueeze(-1)
+    return merged.transpose(0, 1).reshape(rows, heads, dim).to(q.dtype)
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums over `dtype` are kept: float64 for float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _visible(
+    plan: AttentionPlan, first: int, last: int, key_pos: int, length: int, window: int | None
+) -> torch.Tensor | None:
+    """bool `[rows, keys]` of an item, or None where every row sees every key."""
+    rows = torch.from_numpy(plan.host_row_pos[first:last])
+    lowest, highest = int(rows.min()), int(rows.max())
+    if key_pos + length - 1 <= lowest and (window is None or key_pos > highest - window):
+        return None
+    keys = torch.arange(key_pos, key_pos + length)
+    visible = keys <= rows.unsqueeze(1)
+    if window is not None:
+        visible &= keys > rows.unsqueeze(1) - window
+    return visible

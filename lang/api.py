@@ -1,0 +1,277 @@
+"""The functions that programs are written with: calls, roles and special tokens.
+
+Every argument is checked here, before anything is sent to a model.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn, TypedDict, Unpack
+
+from ramet.lang.choices import ChoicesMethod, token_length_normalized
+from ramet.lang.errors import InvalidArgument, UnsupportedFeature
+from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Sum, Text, nodes_of
+from ramet.runtime.request import SamplingParams, check_text
+
+SHORT_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
+"""The names that `gen` has for two sampling fields."""
+
+CONSTRAINTS = ("regex", "json_schema", "ebnf", "lark", "structural_tags", "type", "dtype")
+_EXCLUSIVE = (*CONSTRAINTS, "choices")
+_UNSUPPORTED = (
+    *CONSTRAINTS,
+    "stop_regex",
+    "strict",
+    "whitespace",
+    "close_within_budget",
+    "jump_forward",
+    "priority",
+    "deadline",
+    "cache",
+    "cache_salt",
+)
+
+
+class GenOptions(TypedDict, total=False):
+    """The keyword arguments of `gen`; one that is None or left out is the run's."""
+
+    min_tokens: int | None
+    n: int | None
+    stop: str | Sequence[str] | None
+    stop_token_ids: Sequence[int] | None
+    stop_regex: str | None
+    include_stop: bool | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    repetition_penalty: float | None
+    ignore_eos: bool | None
+    seed: int | None
+    logit_bias: Mapping[int, float] | None
+    return_logprob: bool | None
+    logprob_start_len: int | None
+    top_logprobs_num: int | None
+    return_text_in_logprobs: bool | None
+    dtype: type | str | None
+    type: Any
+    choices: Sequence[str] | None
+    choices_method: ChoicesMethod | str | None
+    regex: str | None
+    json_schema: Any
+    ebnf: str | None
+    lark: str | None
+    structural_tags: Any
+    strict: bool | None
+    whitespace: Any
+    close_within_budget: bool | None
+    jump_forward: bool | None
+    priority: int | None
+    deadline: float | None
+    cache: bool | None
+    cache_salt: str | None
+
+
+def gen(
+    name: str | None = None,
+    max_tokens: int | Literal["context"] | None = None,
+    **options: Unpack[GenOptions],
+) -> Expr:
+    """Generate text, and keep it as variable `name`.
+
+    An argument left at None is the run's, else the default (128 tokens, temperature 1). `stop`
+    matches in the generated text only and isn't part of the value unless `include_stop`. With
+    `n=k` the value is a list of k samples, and sample 0 enters the text. `choices=[…]` makes it a
+    `select`. `max_tokens="context"` means up to the context's length.
+
+    Raises InvalidArgument for a bad argument and UnsupportedFeature for one that no backend can
+    honour yet (the constraints are among them), both before any model call.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    if max_tokens is not None:
+        given["max_tokens"] = max_tokens
+    return _gen(name, given, _call_site())
+
+
+def gen_int(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
+    """Generate an integer: `gen(name, dtype=int)`."""
+    return _gen(name, {**options, "dtype": int}, _call_site())
+
+
+def gen_string(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
+    """Generate a double-quoted string: `gen(name, dtype=str)`."""
+    return _gen(name, {**options, "dtype": str}, _call_site())
+
+
+def select(
+    name: str | None = None,
+    choices: Sequence[str] | None = None,
+    temperature: float = 0.0,
+    choices_method: ChoicesMethod | str = token_length_normalized,
+) -> Expr:
+    """Pick the choice that the model finds the best continuation, and keep it as `name`.
+
+    `choices_method` says what "best" means. A `temperature` above 0 samples, which only
+    `exact_likelihood` can. Raises InvalidArgument for no choices, duplicates, and bad arguments.
+    """
+    return _select(name, choices, temperature, choices_method, _call_site())
+
+
+def special(text: str) -> Expr:
+    """Text whose special tokens are special tokens, inside roles too."""
+    return Text(check_text("special", text), special=True)
+
+
+def system(content: object = None) -> Expr:
+    """A system message with `content` (text, calls, or a sum of them)."""
+    return role_block("system", content)
+
+
+def user(content: object = None) -> Expr:
+    """A user message with `content` (text, calls, or a sum of them)."""
+    return role_block("user", content)
+
+
+def assistant(content: object = None) -> Expr:
+    """An assistant message with `content` (text, calls, or a sum of them)."""
+    return role_block("assistant", content)
+
+
+def system_begin() -> Expr:
+    """The opening of a system message."""
+    return RoleBegin("system")
+
+
+def system_end() -> Expr:
+    """The end of a system message."""
+    return RoleEnd("system")
+
+
+def user_begin() -> Expr:
+    """The opening of a user message."""
+    return RoleBegin("user")
+
+
+def user_end() -> Expr:
+    """The end of a user message."""
+    return RoleEnd("user")
+
+
+def assistant_begin() -> Expr:
+    """The opening of an assistant message."""
+    return RoleBegin("assistant")
+
+
+def assistant_end() -> Expr:
+    """The end of an assistant message."""
+    return RoleEnd("assistant")
+
+
+def image(path: object) -> NoReturn:
+    """Not supported: raises UnsupportedFeature."""
+    raise UnsupportedFeature(f"image({path!r}): no vision model is supported")
+
+
+def video(path: object, num_frames: object = None) -> NoReturn:
+    """Not supported: raises UnsupportedFeature."""
+    raise UnsupportedFeature(f"video({path!r}): no vision model is supported")
+
+
+def role_block(role: str, content: object = None) -> Expr:
+    """A whole message of `role`; no content is the empty content."""
+    inner = () if content is None else tuple(nodes_of(content))
+    return Sum((RoleBegin(role), *inner, RoleEnd(role)))
+
+
+def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling arguments under their SamplingParams names, each checked alone.
+
+    What two of them say together is checked where a call is made, since the run and the call may
+    set one each. Raises InvalidArgument.
+    """
+    fields: dict[str, Any] = {}
+    for key, value in given.items():
+        field = SHORT_NAMES.get(key, key)
+        if field in fields:
+            raise InvalidArgument(f"{field} is given twice (as {key!r} too)")
+        fields[field] = value
+    SamplingParams.build({"max_new_tokens": "context", "return_logprob": True, **fields})
+    return fields
+
+
+def check_name(name: object) -> None:
+    """Raise InvalidArgument unless `name` can name a variable."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"name={name!r}: a variable's name is a str that is not empty")
+
+
+def _gen(name: str | None, given: dict[str, Any], site: str) -> Expr:
+    unknown = given.keys() - GenOptions.__annotations__.keys() - {"max_tokens"}
+    if unknown:
+        raise InvalidArgument(f"gen() has no argument {min(unknown)!r}")
+    if name is not None:
+        check_name(name)
+    chosen = [key for key in _EXCLUSIVE if given.get(key) is not None]
+    if len(chosen) > 1:
+        raise InvalidArgument(f"gen() takes at most one of {', '.join(chosen)}")
+    for key in _UNSUPPORTED:
+        if given.get(key) is not None:
+            raise UnsupportedFeature(
+                f"gen({key}={given[key]!r}) at {site}: no backend of this version supports {key}"
+            )
+    if "choices" in given:
+        return _gen_choices(name, given, site)
+    if "choices_method" in given:
+        raise InvalidArgument("choices_method needs choices")
+    texts = given.pop("return_text_in_logprobs", True)
+    if not isinstance(texts, bool):
+        raise InvalidArgument(f"return_text_in_logprobs={texts!r}: must be True or False")
+    return Gen(name, sampling_fields(given), site, texts)
+
+
+def _gen_choices(name: str | None, given: dict[str, Any], site: str) -> Expr:
+    idle = given.keys() - {"choices", "choices_method", "temperature"}
+    if idle:
+        raise InvalidArgument(f"gen(choices=…) has no use for {min(idle)}: it generates nothing")
+    method = given.get("choices_method", token_length_normalized)
+    return _select(name, given["choices"], given.get("temperature", 0.0), method, site)
+
+
+def _select(
+    name: str | None,
+    choices: Sequence[str] | None,
+    temperature: float,
+    choices_method: ChoicesMethod | str,
+    site: str,
+) -> Expr:
+    if name is not None:
+        check_name(name)
+    method = ChoicesMethod.of(choices_method)
+    if not isinstance(choices, (list, tuple)) or not choices:
+        raise InvalidArgument(f"choices={choices!r}: must be a list of at least one text")
+    seen: set[str] = set()
+    for index, choice in enumerate(choices):
+        check_text(f"choices[{index}]", choice)
+        if choice in seen:
+            raise InvalidArgument(f"choices[{index}]={choice!r}: is there twice")
+        seen.add(choice)
+    number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
+    if not number or not math.isfinite(temperature) or temperature < 0:
+        raise InvalidArgument(
+            f"temperature={temperature!r}: must be a finite number of at least 0"
+        )
+    if temperature > 0 and method is not ChoicesMethod.EXACT_LIKELIHOOD:
+        raise InvalidArgument(
+            f"temperature={temperature!r}: only choices_method=exact_likelihood gives probabilities "
+            f"to sample from, {method.value} takes 0"
+        )
+    return Select(name, tuple(choices), method, float(temperature), site)
+
+
+def _call_site() -> str:
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,0 +1,1 @@
+"""What a program runs on: the interface that backends have."""

@@ -1,0 +1,98 @@
+"""Expressions: what `s += …` takes, as immutable nodes.
+
+Built by the functions of `api.py`, read by `branch.py`. A node holds only what the user wrote; no
+node knows of a state or a backend, so one expression may be appended many times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ramet.lang.choices import ChoicesMethod
+from ramet.lang.errors import InvalidArgument
+from ramet.runtime.request import check_text
+
+
+class Expr:
+    """Base of all expressions; `+` joins them with each other and with text."""
+
+    __slots__ = ()
+
+    def __add__(self, other: object) -> Expr:
+        return Sum((*nodes_of(self), *nodes_of(other)))
+
+    def __radd__(self, other: object) -> Expr:
+        return Sum((*nodes_of(other), *nodes_of(self)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text(Expr):
+    """Literal text; `special` text may become special tokens inside a role, too."""
+
+    text: str
+    special: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gen(Expr):
+    """One generation. `fields` are the SamplingParams that the user set, the rest is the run's."""
+
+    name: str | None
+    fields: Mapping[str, Any]
+    site: str
+    """Where the call stands, as file:line."""
+    logprob_texts: bool = True
+    """Whether logprob entries keep the token's text."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """One selection between given texts."""
+
+    name: str | None
+    choices: tuple[str, ...]
+    method: ChoicesMethod
+    temperature: float
+    site: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RoleBegin(Expr):
+    """The opening of a chat message."""
+
+    role: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RoleEnd(Expr):
+    """The end of a chat message."""
+
+    role: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sum(Expr):
+    """Expressions in order; `parts` holds no sums."""
+
+    parts: tuple[Expr, ...]
+
+
+def nodes_of(value: object) -> Iterator[Expr]:
+    """The nodes of what a program appends, in order, without sums.
+
+    Raises InvalidArgument for what is neither text nor an expression, and for text with a lone
+    surrogate.
+    """
+    if isinstance(value, str):
+        yield Text(check_text("text", value))
+    elif isinstance(value, Sum):
+        yield from value.parts
+    elif isinstance(value, Expr):
+        yield value
+    else:
+        raise InvalidArgument(
+            f"cannot append {value!r} of type {type(value).__name__}: a state takes text, gen(...), "
+            "select(...), a role block, or a sum of them (use str(...) for other values)"
+        )

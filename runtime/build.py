@@ -1,0 +1,105 @@
+"""From a RuntimeConfig to a running Engine: finds the model, loads it, sizes the pool."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from ramet.runtime.builtin_model import resolve_model
+from ramet.runtime.config import RuntimeConfig, auto_pool_tokens
+from ramet.runtime.engine import Engine
+from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
+from ramet.runtime.model.dtypes import resolve_dtype
+from ramet.runtime.model.runner import ModelRunner
+from ramet.runtime.model.spec import ModelSpec
+from ramet.runtime.model.tiny import tiny_config, tiny_weights
+from ramet.runtime.model.weights import load_weights
+from ramet.runtime.tokenizer import Tokenizer
+
+
+def build_engine(config: RuntimeConfig) -> Engine:
+    """Load the configured model and compose an engine around it.
+
+    Raises RametError: InvalidArgument for a model, size or device that can't be,
+    UnsupportedFeature for one that ramet doesn't run, BackendError when fetching fails.
+    """
+    device = _device(config.device)
+    found = resolve_model(config.model)
+    if found.dir is None:
+        tokenizer = Tokenizer.tiny()
+        spec = ModelSpec.from_config(tiny_config(tokenizer.vocab_size))
+    else:
+        tokenizer = Tokenizer.from_dir(found.dir)
+        spec = _read_spec(found.dir)
+    if tokenizer.vocab_size > spec.vocab_size:
+        raise InvalidArgument(
+            f"model={found.name!r}: its tokenizer has {tokenizer.vocab_size} tokens, its "
+            f"embedding only {spec.vocab_size}"
+        )
+    if config.max_context is not None and config.max_context > spec.max_context:
+        raise InvalidArgument(
+            f"max_context={config.max_context}: the model's own limit is {spec.max_context}"
+        )
+    max_context = config.max_context or spec.max_context
+    dtype = resolve_dtype(config.dtype, device, spec)
+    pool_tokens = _pool_tokens(config, spec, dtype, max_context)
+    weights = (
+        tiny_weights(tokenizer.vocab_size, dtype=dtype, device=device)
+        if found.dir is None
+        else load_weights(found.dir, spec, dtype, device)
+    )
+    runner = ModelRunner(spec, weights, num_slots=pool_tokens, dtype=dtype, device=device)
+    info: dict[str, Any] = {
+        "model": found.name,
+        "dir": None if found.dir is None else str(found.dir),
+        "vocab_size": spec.vocab_size,
+        "max_context": max_context,
+        "pool_tokens": pool_tokens,
+        "page_size": config.page_size,
+        "chunk_tokens": config.chunk_tokens,
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": str(device),
+        "eos_ids": list(tokenizer.eos_ids),
+    }
+    return Engine(
+        runner,
+        tokenizer,
+        pool_tokens=pool_tokens,
+        page_size=config.page_size,
+        chunk_tokens=config.chunk_tokens,
+        max_running=config.max_running,
+        policy=config.policy,
+        max_context=max_context,
+        info=info,
+    )
+
+
+def _device(name: str) -> torch.device:
+    """The torch device; "auto" is the CPU until the GPU engine is built."""
+    if name == "auto":
+        return torch.device("cpu")
+    if name.startswith("cuda"):
+        raise UnsupportedFeature(f"device={name!r}: only the CPU is supported in this version")
+    return torch.device(name)
+
+
+def _read_spec(directory: Path) -> ModelSpec:
+    documents = []
+    for name in ("config.json", "generation_config.json"):
+        path = directory / name
+        documents.append(json.loads(path.read_text()) if path.exists() else None)
+    return ModelSpec.from_config(*documents)
+
+
+def _pool_tokens(
+    config: RuntimeConfig, spec: ModelSpec, dtype: torch.dtype, max_context: int
+) -> int:
+    """The pool's slots in whole pages; a size that doesn't fill its last page is refused."""
+    if config.pool_tokens == "auto":
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        per_token = ModelRunner.bytes_per_token(spec, dtype)
+        return auto_pool_tokens(free, per_token, max_context, config.page_size)
+    return int(config.pool_tokens) // config.page_size * config.page_size

@@ -1,0 +1,139 @@
+"""Node: one edge of the radix tree, and what is known of each of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ramet.runtime.cache.page_pool import PagePool, Segment
+
+EVER = 1
+"""Mark bit: the position was computed before."""
+PROMPT = 2
+"""Mark bit: demanded as prompt, scored choice or forced text, and charged to whoever asked."""
+DECODE = 4
+"""Mark bit: demanded by the sequence that sampled the token."""
+
+
+class Node:
+    """An edge: the tokens from its parent's path to its own end.
+
+    Tokens `[0, computed)` are in the pool at `segments`; the rest are planned. While a step is in
+    flight `segments` may run ahead of `computed`. Whoever points at a node means its *end*: a
+    path that would end inside an edge splits it. `refs` counts those pointers; `held` counts the
+    running sequences whose path passes through or ends here, and a held node is never evicted.
+    """
+
+    __slots__ = (
+        "children",
+        "computed",
+        "held",
+        "kv_children",
+        "last_used",
+        "marks",
+        "parent",
+        "path_hash",
+        "private",
+        "refs",
+        "segments",
+        "start",
+        "tokens",
+    )
+
+    def __init__(self, parent: Node | None, tokens: list[int], start: int, private: bool) -> None:
+        self.parent = parent
+        self.tokens = tokens
+        self.start = start
+        self.private = private
+        self.marks = bytearray(len(tokens))
+        self.computed = 0
+        self.segments: list[Segment] = []
+        self.children: dict[int, Node] = {}
+        self.kv_children = 0
+        self.refs = 0
+        self.held = 0
+        self.last_used = 0
+        self.path_hash: int | None = None
+        """Hash of the path to this node's end (`known.fold`), computed when first asked for."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Node({self.start}+{len(self.tokens)}, computed={self.computed}, "
+            f"refs={self.refs}, held={self.held}, children={len(self.children)})"
+        )
+
+    @property
+    def end(self) -> int:
+        """Length of the path to this node's end, in tokens."""
+        return self.start + len(self.tokens)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every token of the path to this node's end is computed."""
+        node: Node | None = self
+        while node is not None and not node.tokens:
+            node = node.parent  # a root has no tokens
+        return node is None or node.computed == len(node.tokens)
+
+    def last_slot(self) -> int:
+        """The pool slot of the last token on the path that has one, or -1."""
+        node: Node | None = self
+        while node is not None:
+            if node.segments:
+                start, count = node.segments[-1]
+                return start + count - 1
+            node = node.parent
+        return -1
+
+    def path(self) -> list[Node]:
+        """The nodes from the root to this one."""
+        nodes = list(self.ancestors())
+        nodes.reverse()
+        return nodes
+
+    def ancestors(self) -> Iterator[Node]:
+        """This node, its parent, and so on to the root."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def path_ids(self) -> list[int]:
+        """All token ids from the root to this node's end."""
+        ids: list[int] = []
+        for node in self.path():
+            ids += node.tokens
+        return ids
+
+    def missing(self) -> list[Node]:
+        """The nodes of the path with tokens still to compute, topmost first."""
+        nodes: list[Node] = []
+        for node in self.ancestors():
+            if node.tokens and node.computed == len(node.tokens):
+                break
+            if node.tokens:
+                nodes.append(node)
+        nodes.reverse()
+        return nodes
+
+    def slots(self, low: int, high: int) -> list[int]:
+        """Pool slots of the tokens at indices `[low, high)` of this edge."""
+        out: list[int] = []
+        base = 0
+        for start, count in self.segments:
+            first, last = max(low - base, 0), min(high - base, count)
+            if first < last:
+                out.extend(range(start + first, start + last))
+            base += count
+            if base >= high:
+                break
+        return out
+
+    def hold_pages(self, pool: PagePool) -> None:
+        """Count this node's pages as held."""
+        for segment in self.segments:
+            pool.hold(pool.pages_of(segment))
+
+    def unhold_pages(self, pool: PagePool) -> None:
+        """Stop counting this node's pages as held."""
+        for segment in self.segments:
+            pool.unhold(pool.pages_of(segment))

@@ -1,0 +1,146 @@
+"""PagePool: the ledger of KV pages, in integers only.
+
+A page is `page_size` consecutive slots; a slot holds one token's K, V and final hidden state.
+Slots of one page are handed out bottom-up and always continue the token in the slot below, so a
+page belongs to one chain of the tree; slots are given back tail first, so what comes back is
+always the top of a page, and a page is free exactly when its fill is zero. That is why sharing is
+exact to the token at every page size: two nodes may meet inside a page, and the page is freed
+with the last of them, with no reference count.
+"""
+
+from __future__ import annotations
+
+from ramet.runtime.errors import PoolTooSmall
+
+Segment = tuple[int, int]
+"""(first slot, number of consecutive slots)."""
+
+
+class PagePool:
+    """Fixed pages of slots: a free list, a fill and a hold count per page.
+
+    Invariant: `free + cached + held = num_pages`, where held pages have a slot of a held node.
+    """
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self._fill = [0] * num_pages
+        self._holds = [0] * num_pages
+        self._free: dict[int, None] = dict.fromkeys(reversed(range(num_pages)))
+        self.held_pages = 0
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that nobody uses."""
+        return len(self._free)
+
+    @property
+    def cached_pages(self) -> int:
+        """Pages in use by nothing that runs: what eviction can free."""
+        return self.num_pages - len(self._free) - self.held_pages
+
+    def room_after(self, slot: int) -> int:
+        """Slots that a token chain ending in `slot` (-1: none) may still take in the same page."""
+        if slot < 0:
+            return 0
+        page, offset = divmod(slot, self.page_size)
+        return self.page_size - offset - 1 if self._fill[page] == offset + 1 else 0
+
+    def pages_for(self, slot: int, count: int) -> int:
+        """Fresh pages that `take(slot, count)` would use."""
+        return -(-max(count - self.room_after(slot), 0) // self.page_size)
+
+    def take(self, slot: int, count: int) -> list[Segment]:
+        """Hand out `count` slots that continue the chain ending in `slot` (-1 starts one).
+
+        The first chain to continue takes the rest of the page; later ones start a fresh page.
+        Adjacent pages are preferred, so that segments stay few. Raises PoolTooSmall, taking
+        nothing, when too few pages are free.
+        """
+        if self.pages_for(slot, count) > len(self._free):
+            raise PoolTooSmall(f"{count} slots asked of {len(self._free)} free pages")
+        segments: list[Segment] = []
+        here = min(count, self.room_after(slot))
+        if here:
+            self._fill[slot // self.page_size] += here
+            segments.append((slot + 1, here))
+            count -= here
+            slot += here
+        page = slot // self.page_size
+        while count > 0:
+            if page + 1 in self._free:
+                page += 1
+                del self._free[page]
+            else:
+                page = self._free.popitem()[0]
+            here = min(count, self.page_size)
+            self._fill[page] = here
+            append_segment(segments, (page * self.page_size, here))
+            count -= here
+        return segments
+
+    def give_back(self, segment: Segment) -> None:
+        """Take back slots, which must be the top of their pages (tail first)."""
+        start, count = segment
+        while count:
+            last = start + count - 1
+            page, offset = divmod(last, self.page_size)
+            here = min(count, offset + 1)
+            if self._fill[page] != offset + 1:
+                raise AssertionError(f"slot {last} is given back below the top of its page")
+            self._fill[page] -= here
+            if not self._fill[page]:
+                if self._holds[page]:
+                    raise AssertionError(f"page {page} is freed while held")
+                self._free[page] = None
+            count -= here
+
+    def hold(self, pages: range) -> None:
+        """One more held node has slots in these pages."""
+        for page in pages:
+            self._holds[page] += 1
+            if self._holds[page] == 1:
+                self.held_pages += 1
+
+    def unhold(self, pages: range) -> None:
+        """One held node fewer has slots in these pages."""
+        for page in pages:
+            self._holds[page] -= 1
+            if not self._holds[page]:
+                self.held_pages -= 1
+
+    def pages_of(self, segment: Segment) -> range:
+        """The pages a segment touches."""
+        start, count = segment
+        return range(start // self.page_size, (start + count - 1) // self.page_size + 1)
+
+    def fill_of(self, page: int) -> int:
+        """Slots in use in a page."""
+        return self._fill[page]
+
+    def holds_of(self, page: int) -> int:
+        """Held nodes with slots in a page."""
+        return self._holds[page]
+
+
+def append_segment(segments: list[Segment], segment: Segment) -> None:
+    """Append, joining with the last one where the slots are consecutive."""
+    if segments and segments[-1][0] + segments[-1][1] == segment[0]:
+        segments[-1] = (segments[-1][0], segments[-1][1] + segment[1])
+    elif segment[1]:
+        segments.append(segment)
+
+
+def split_segments(segments: list[Segment], count: int) -> tuple[list[Segment], list[Segment]]:
+    """The first `count` slots, and the rest."""
+    head: list[Segment] = []
+    tail: list[Segment] = []
+    for start, length in segments:
+        here = min(length, count)
+        if here:
+            head.append((start, here))
+        if here < length:
+            tail.append((start + here, length - here))
+        count -= here
+    return head, tail

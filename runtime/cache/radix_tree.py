@@ -1,0 +1,351 @@
+"""RadixTree: all contexts of all live programs as paths of token ids.
+
+The tree is the unit of planning: whoever needs a path demands its missing tokens once, whoever
+comes later shares them, planned or computed. It owns the nodes, moves the pointers, and takes
+from and gives back to the PagePool. The scheduler calls it; it knows no request.
+
+Source of the idea: RadixAttention (Zheng et al. 2024, SGLang), extended to planned edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ramet.runtime.cache.eviction import EvictionQueue
+from ramet.runtime.cache.known import EMPTY_PATH, KnownPaths, fold
+from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
+from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
+
+_FORGET = bytes(m & ~EVER for m in range(256))
+_DEMAND_PROMPT = bytes(m if m & (PROMPT | DECODE) else m | PROMPT for m in range(256))
+
+
+class RadixTree:
+    """Token ids → nodes → pool slots, with counters of what was computed and why.
+
+    Pointers are counted: `extend`, `fork` and `root` hand out one reference, `release` takes one.
+    Every token a step computes is counted once, as one of `edge_tokens`, `decode_tokens` and
+    `recomputed_tokens`.
+    """
+
+    def __init__(self, pool: PagePool, max_known: int = 1 << 20) -> None:
+        self.pool = pool
+        self.queue = EvictionQueue()
+        self.clock = 0
+        self.edge_tokens = 0
+        self.decode_tokens = 0
+        self.recomputed_tokens = 0
+        self.evicted_tokens = 0
+        self._known = KnownPaths(max_known)
+        self._roots: dict[str | None, Node] = {}
+        self._private: dict[int, Node] = {}
+
+    # Pointers
+
+    def root(self, salt: str | None = None, private: bool = False) -> Node:
+        """A reference to the root of a namespace; a private root keeps nothing after its use."""
+        if private:
+            root = Node(None, [], 0, private=True)
+            self._private[id(root)] = root
+        else:
+            root = self._roots.setdefault(salt, Node(None, [], 0, private=False))
+        root.refs += 1
+        return root
+
+    def fork(self, node: Node) -> Node:
+        """One more reference to the same path."""
+        node.refs += 1
+        return node
+
+    def extend(self, node: Node, ids: Sequence[int], mark: int = 0, running: bool = False) -> Node:
+        """Move one reference from `node` to the path `node + ids`, and return that path's node.
+
+        Known tokens are shared; new ones are planned, with `mark` (0 or DECODE). `running` says
+        that the reference is a running sequence's, whose path stays held.
+        """
+        if not ids:
+            return node
+        target, done = self._walk(node, ids)
+        if done < len(ids):
+            target = self._grow(target, node, list(ids[done:]), mark)
+        if target is node:  # extended in place: reference and hold move along
+            return node
+        target.refs += 1
+        if running:
+            step: Node | None = target
+            while step is not None and step is not node:
+                self._hold_one(step)
+                step = step.parent
+        node.refs -= 1
+        self._tidy(node)
+        return target
+
+    def release(self, node: Node) -> None:
+        """Give one reference back; planned tokens that nobody else wants disappear."""
+        node.refs -= 1
+        self._tidy(node)
+
+    def hold(self, node: Node) -> None:
+        """Pin the path to `node` for a running sequence."""
+        for step in node.ancestors():
+            self._hold_one(step)
+
+    def unhold(self, node: Node) -> None:
+        """Unpin the path; it becomes the most recently used cache."""
+        self.clock += 1
+        for step in node.ancestors():
+            step.held -= 1
+            step.last_used = self.clock
+            if not step.held:
+                step.unhold_pages(self.pool)
+                self.queue.offer(step)
+
+    # Demand and computation
+
+    def demand(self, node: Node) -> int:
+        """Mark the path's missing tokens as wanted; returns how many nobody had asked for yet."""
+        charged = 0
+        for step in node.missing():
+            wanted = step.marks[step.computed :]
+            charged += wanted.count(0) + wanted.count(EVER)
+            step.marks[step.computed :] = wanted.translate(_DEMAND_PROMPT)
+        return charged
+
+    def reserve(self, node: Node, count: int) -> None:
+        """Give the next `count` planned tokens of a held node their slots.
+
+        The caller has made sure that enough pages are free.
+        """
+        fresh = self.pool.take(node.last_slot(), count)
+        if not node.segments and node.parent is not None:
+            node.parent.kv_children += 1
+        for segment in fresh:
+            pages = self.pool.pages_of(segment)
+            if node.segments and node.segments[-1][0] + node.segments[-1][1] == segment[0]:
+                inside = segment[0] % self.pool.page_size != 0
+                pages = range(pages.start + inside, pages.stop)
+            if node.held:
+                self.pool.hold(pages)
+            append_segment(node.segments, segment)
+
+    def commit(self, node: Node, count: int) -> None:
+        """The next `count` tokens of the node are computed: count each as what it was."""
+        low, high = node.computed, node.computed + count
+        marks = node.marks[low:high]
+        again = sum(marks.count(m) for m in (EVER, EVER | PROMPT, EVER | DECODE))
+        prompt = marks.count(PROMPT)
+        self.recomputed_tokens += again
+        self.edge_tokens += prompt
+        self.decode_tokens += count - again - prompt
+        node.marks[low:high] = bytes([EVER]) * count
+        node.computed = high
+
+    def cancel_reserved(self, node: Node) -> None:
+        """Give back the slots of a step that failed."""
+        self._cut(node, node.computed)
+
+    # Memory
+
+    def evict(self, pages: int) -> bool:
+        """Give up cached tokens until `pages` pages are free; False if that can't be reached."""
+        while self.pool.free_pages < pages:
+            node = self.queue.pop()
+            if node is None:
+                return False
+            size = self.pool.page_size
+            parent = node.parent
+            while node.segments and self.pool.free_pages < pages:
+                start, count = node.segments[-1]
+                drop = min(count, (start + count - 1) % size + 1)
+                self.evicted_tokens += drop
+                self._cut(node, node.computed - drop)
+            if node.segments:
+                self.queue.offer(node)
+            elif parent is not None:
+                self.queue.offer(parent)
+            self._tidy(node)
+        return True
+
+    def flush(self) -> None:
+        """Give up everything that nothing runs on, and forget what was ever computed."""
+        self.evict(self.pool.num_pages + 1)
+        self._known.clear()
+        for node in self.nodes():
+            rest = node.marks[node.computed :]
+            node.marks[node.computed :] = rest.translate(_FORGET)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, roots included, parents first."""
+        stack = [*self._roots.values(), *self._private.values()]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    # Inside
+
+    def _walk(self, node: Node, ids: Sequence[int]) -> tuple[Node, int]:
+        """Follow `ids` below `node` as far as they are known, splitting where they end."""
+        done = 0
+        while done < len(ids):
+            child = node.children.get(ids[done])
+            if child is None:
+                break
+            same = 1
+            top = min(len(child.tokens), len(ids) - done)
+            tokens = child.tokens
+            if tokens[:top] == list(ids[done : done + top]):
+                same = top
+            else:
+                while tokens[same] == ids[done + same]:
+                    same += 1
+            if same < len(tokens):
+                child = self._split(child, same)
+            node = child
+            done += same
+        return node, done
+
+    def _grow(self, node: Node, origin: Node, ids: list[int], mark: int) -> Node:
+        """Plan new tokens below `node`: in place if nobody else points at its end, else a child."""
+        marks = bytearray([mark]) * len(ids)
+        if self._known:
+            known = self._known.lookup(self._hash(node), ids)
+            marks = bytearray(mark | EVER if was else mark for was in known)
+        others = node.refs - (node is origin)
+        if node.tokens and not node.children and not others:
+            node.tokens += ids
+            node.marks += marks
+            if node.path_hash is not None:
+                node.path_hash = fold(node.path_hash, ids)
+            return node
+        child = Node(node, ids, node.end, node.private)
+        child.marks = marks
+        child.last_used = self.clock
+        node.children[ids[0]] = child
+        return child
+
+    def _hash(self, node: Node) -> int:
+        """The path hash of a node's end, kept on every node of the path."""
+        fresh: list[Node] = []
+        for step in node.ancestors():
+            if step.path_hash is not None:
+                break
+            fresh.append(step)
+        for step in reversed(fresh):
+            above = step.parent.path_hash if step.parent is not None else EMPTY_PATH
+            assert above is not None
+            step.path_hash = fold(above, step.tokens)
+        assert node.path_hash is not None
+        return node.path_hash
+
+    def _split(self, node: Node, count: int) -> Node:
+        """Cut an edge; the new upper node takes the first tokens, `node` keeps its pointers."""
+        parent = node.parent
+        assert parent is not None
+        upper = Node(parent, node.tokens[:count], node.start, node.private)
+        upper.marks = node.marks[:count]
+        upper.computed = min(node.computed, count)
+        upper.held = node.held
+        upper.last_used = node.last_used
+        upper.children[node.tokens[count]] = node
+        parent.children[node.tokens[0]] = upper
+        upper.segments, rest = split_segments(node.segments, count)
+        if rest:
+            upper.kv_children = 1
+            page = rest[0][0] // self.pool.page_size
+            if node.held and upper.last_slot() // self.pool.page_size == page:
+                self.pool.hold(range(page, page + 1))
+        node.parent = upper
+        node.tokens = node.tokens[count:]
+        node.marks = node.marks[count:]
+        node.start += count
+        node.computed = max(node.computed - count, 0)
+        node.segments = rest
+        if not rest:
+            self.queue.offer(upper)
+        return upper
+
+    def _hold_one(self, node: Node) -> None:
+        node.held += 1
+        if node.held == 1:
+            node.hold_pages(self.pool)
+
+    def _tidy(self, node: Node) -> None:
+        """Remove what nobody wants: planned tails, empty leaves, chains of single children."""
+        while not (node.refs or node.held or node.children):
+            if node.private:
+                self._cut(node, 0)
+            parent = node.parent
+            if parent is None:
+                self._drop_root(node)
+                return
+            if node.computed < len(node.tokens):
+                self._remember_tail(node)
+            if node.computed:
+                if node.computed < len(node.tokens):
+                    del node.tokens[node.computed :]
+                    del node.marks[node.computed :]
+                    node.path_hash = None
+                self.queue.offer(node)  # with nobody pointing at it, it goes sooner
+                break
+            del parent.children[node.tokens[0]]
+            node.parent = None
+            node = parent
+        if node.refs == 0 and node.parent is not None and len(node.children) == 1:
+            self._merge(node)
+
+    def _drop_root(self, root: Node) -> None:
+        if self._private.pop(id(root), None) is None:
+            for salt, kept in self._roots.items():
+                if kept is root:
+                    del self._roots[salt]
+                    break
+
+    def _merge(self, node: Node) -> None:
+        """Join a node that nobody points at with its only child, which keeps its pointers."""
+        (child,) = node.children.values()
+        parent = node.parent
+        assert parent is not None
+        if node.segments and child.segments:
+            page = child.segments[0][0] // self.pool.page_size
+            if node.held and node.last_slot() // self.pool.page_size == page:
+                self.pool.unhold(range(page, page + 1))
+        segments = list(node.segments)
+        for segment in child.segments:
+            append_segment(segments, segment)
+        child.segments = segments
+        child.tokens = node.tokens + child.tokens
+        child.marks = node.marks + child.marks
+        child.computed += node.computed
+        child.start = node.start
+        child.last_used = max(child.last_used, node.last_used)
+        child.parent = parent
+        parent.children[child.tokens[0]] = child
+        node.segments = []
+        node.children = {}
+        node.parent = None
+        self.queue.offer(child)
+
+    def _cut(self, node: Node, computed: int) -> None:
+        """Give back the slots of the tokens from index `computed` on."""
+        if not node.segments:
+            return
+        if node.held:
+            node.unhold_pages(self.pool)
+        node.segments, dropped = split_segments(node.segments, computed)
+        if node.held:
+            node.hold_pages(self.pool)
+        for segment in reversed(dropped):
+            self.pool.give_back(segment)
+        node.computed = min(node.computed, computed)
+        if not node.segments and node.parent is not None:
+            node.parent.kv_children -= 1
+
+    def _remember_tail(self, node: Node) -> None:
+        """Note which of a leaf's planned tokens had been computed, before they are dropped."""
+        gone = node.marks[node.computed :]
+        was = [bool(mark & EVER) for mark in gone]
+        if any(was) and not node.private:
+            assert node.parent is not None
+            above = fold(self._hash(node.parent), node.tokens[: node.computed])
+            self._known.remember(above, node.tokens[node.computed :], was)

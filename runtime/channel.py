@@ -1,0 +1,143 @@
+"""How operations and results cross between the user's side and the engine's.
+
+A `Mailbox` is one direction as the two loops see it. When the engine runs on a thread, two of them
+are the whole channel. When it runs in its own process, each direction is a pipe of frames with a
+thread that pumps a mailbox into it or out of it. A frame is a 4-byte big-endian length and that
+many bytes of JSON: a list of messages. Everything is plain data; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+Message = dict[str, Any]
+"""One operation (client to engine) or one event (engine to client)."""
+
+_HEADER = struct.Struct(">I")
+_READ_BYTES = 1 << 20
+
+
+class Mailbox:
+    """An unbounded queue of messages between two threads.
+
+    `put` never blocks, so that a slow reader never holds up a writer; `drain` takes everything at
+    once, so that a reader pays once per step and not once per message.
+    """
+
+    def __init__(self) -> None:
+        # Condition's own lock is reentrant: a finaliser that runs inside `put` may `put` again.
+        self._ready = threading.Condition()
+        self._messages: list[Message] = []
+        self._closed = False
+
+    def put(self, messages: Iterable[Message]) -> bool:
+        """Queue `messages`, in order and together; False if the mailbox is closed."""
+        with self._ready:
+            if self._closed:
+                return False
+            self._messages.extend(messages)
+            self._ready.notify_all()
+            return True
+
+    def drain(self, *, wait: bool) -> list[Message] | None:
+        """All queued messages; None once the mailbox is closed and empty.
+
+        With `wait`, blocks until there is a message or the end; else may return an empty list.
+        """
+        with self._ready:
+            while wait and not self._messages and not self._closed:
+                self._ready.wait()
+            if not self._messages:
+                return None if self._closed else []
+            messages, self._messages = self._messages, []
+            return messages
+
+    def close(self) -> None:
+        """Take no more messages; what is queued can still be drained."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+
+
+def encode_frame(messages: list[Message]) -> bytes:
+    """One frame. Floats cross exactly; those that JSON lacks (NaN, infinities) become null."""
+    try:
+        text = json.dumps(messages, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_without_non_finite(messages), allow_nan=False, separators=(",", ":"))
+    body = text.encode("ascii")
+    return _HEADER.pack(len(body)) + body
+
+
+def write_frame(fd: int, messages: list[Message]) -> None:
+    """Write one frame to the pipe `fd`, blocking; OSError when its reader is gone."""
+    rest = memoryview(encode_frame(messages))
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def read_frame(fd: int) -> list[Message] | None:
+    """Read one frame from the pipe `fd`, blocking; None at its end, also inside a frame."""
+    header = _read_exactly(fd, _HEADER.size)
+    if header is None:
+        return None
+    body = _read_exactly(fd, _HEADER.unpack(header)[0])
+    if body is None:
+        return None
+    messages: list[Message] = json.loads(body)
+    return messages
+
+
+def pump_out(mailbox: Mailbox, fd: int) -> None:
+    """Write what `mailbox` holds to the pipe until it closes; run on a thread.
+
+    Whatever ends it, the mailbox is closed afterwards. A reader that is gone ends it silently: the
+    other direction's end is what tells this side.
+    """
+    try:
+        while (messages := mailbox.drain(wait=True)) is not None:
+            write_frame(fd, messages)
+    except OSError:
+        pass
+    finally:
+        mailbox.close()
+
+
+def pump_in(fd: int, mailbox: Mailbox) -> None:
+    """Put what arrives on the pipe into `mailbox` until the pipe ends; run on a thread."""
+    try:
+        while (messages := read_frame(fd)) is not None:
+            mailbox.put(messages)
+    except OSError:
+        pass
+    finally:
+        mailbox.close()
+
+
+def _read_exactly(fd: int, num_bytes: int) -> bytes | None:
+    # Plain descriptors: a daemon thread blocked inside a buffered reader holds its lock, which
+    # aborts the interpreter at exit.
+    parts: list[bytes] = []
+    while num_bytes:
+        part = os.read(fd, min(num_bytes, _READ_BYTES))
+        if not part:
+            return None
+        parts.append(part)
+        num_bytes -= len(part)
+    return b"".join(parts)
+
+
+def _without_non_finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_non_finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_non_finite(item) for item in value]
+    return value

@@ -1,0 +1,91 @@
+"""A selection as its caller sees it: what is sent for it, and what its `done` event means."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramet.runtime.call import CallResult
+from ramet.runtime.sampling.border import Border, Branch, border
+from ramet.runtime.token_path import TokenPath
+from ramet.runtime.tokenizer import Piece, Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Selection:
+    """Choices with their border."""
+
+    choices: list[str]
+    border: Border
+    prefix: list[int]
+    """What the tokenizer puts before a choice that is a prompt of its own: BOS or nothing."""
+
+    @classmethod
+    def plan(
+        cls,
+        tokenizer: Tokenizer,
+        pending: Sequence[Piece],
+        choices: Sequence[str],
+        *,
+        empty_path: bool,
+    ) -> Selection:
+        """Find the border; raises InvalidArgument for choices that can't be scored."""
+        found = border(tokenizer, pending, choices, empty_path=empty_path)
+        bos = tokenizer.bos_id
+        prefix = [bos] if tokenizer.adds_bos and bos is not None else []
+        return cls(list(choices), found, prefix)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The part of the `score` operation that says what is scored, as plain data."""
+        return {
+            "choices": [branch.to_wire() for branch in self.border.branches],
+            "rest": list(self.border.rest),
+            "prefix": self.prefix,
+        }
+
+    def result(self, event: Mapping[str, Any], prompt: TokenPath) -> CallResult:
+        """From the engine's `done` event, for a border that stands at the end of `prompt`."""
+        result = event["results"][0]
+        index: int = result["index"]
+        return CallResult(
+            texts=[self.choices[index]],
+            entered=list(result["append"]),
+            describe=lambda: [self._meta(event, prompt.ids())],
+            index=index,
+        )
+
+    def _meta(self, event: Mapping[str, Any], prompt_ids: list[int]) -> dict[str, Any]:
+        result = event["results"][0]
+        scores = [_number(score) for score in result["scores"]]
+        rows = zip(self.choices, self.border.branches, result["entries"], scores, strict=True)
+        return {
+            "prompt_token_ids": prompt_ids,
+            **event["meta"],
+            "index": result["index"],
+            "choices": [
+                {
+                    "text": choice,
+                    "token_ids": branch.ids,
+                    "tokens": _texts(branch),
+                    "logprobs": [_number(entry) for entry in entries],
+                    "score": score,
+                }
+                for choice, branch, entries, score in rows
+            ],
+            "scores": scores,
+            "probabilities": result["probabilities"],
+        }
+
+
+def _number(value: float | None) -> float:
+    # JSON has no infinities: a choice that the model can't write crosses as null.
+    return -math.inf if value is None else value
+
+
+def _texts(branch: Branch) -> list[str]:
+    """The entries as text; a character shows at the entry that completes it, so they join."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    return [decoder.decode(data) for data in branch.entry_bytes]

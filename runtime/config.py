@@ -1,0 +1,120 @@
+"""Configuration: frozen, built once, and the only reader of the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import sys
+from pathlib import Path
+
+from ramet.runtime.errors import InvalidArgument
+from ramet.runtime.request import check_seed
+
+DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
+POLICIES = ("fcfs", "program")
+ISOLATIONS = ("process", "thread")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """What a Runtime was asked to be; every field is checked when it is built.
+
+    Raises InvalidArgument naming the field, its value and what is allowed.
+    """
+
+    model: str | None = None
+    """A built-in name, a directory, a `.gguf` file or a hub id; None is the built-in model."""
+    device: str = "auto"
+    """One of "auto", "cpu", "cuda" or "cuda:N"."""
+    dtype: str = "auto"
+    """Of weights, activations and KV: "auto", "bfloat16", "float16", "float32" or "float64"."""
+    max_context: int | None = None
+    """Longest path in tokens; None is the model's own limit, which it may not exceed."""
+    pool_tokens: int | str = "auto"
+    """KV slots, a whole number of pages; "auto" sizes them from free memory."""
+    page_size: int = 16
+    """Slots per page, the unit in which the pool is handed out."""
+    chunk_tokens: int = 512
+    """Most rows that one engine step computes."""
+    max_running: int = 256
+    """Most sequences that run at once."""
+    policy: str = "program"
+    """The order in which waiting work is admitted: "program" or "fcfs"."""
+    seed: int = 0
+    """From which the seeds of unseeded programs derive."""
+    isolation: str = "process"
+    """Where the engine runs: in its own "process", or on a "thread" of this one."""
+
+    def __post_init__(self) -> None:
+        if self.model is not None and (
+            not isinstance(self.model, (str, os.PathLike)) or not str(self.model)
+        ):
+            raise InvalidArgument(f"model={self.model!r}: must be a name, a path or None")
+        if self.model is not None:
+            object.__setattr__(self, "model", os.fspath(self.model))
+        kind, _, index = str(self.device).partition(":")
+        if kind not in ("auto", "cpu", "cuda") or (
+            index and (kind != "cuda" or not index.isdigit())
+        ):
+            raise InvalidArgument(
+                f'device={self.device!r}: must be "auto", "cpu", "cuda" or "cuda:N"'
+            )
+        for name, allowed in (("dtype", DTYPES), ("policy", POLICIES), ("isolation", ISOLATIONS)):
+            if getattr(self, name) not in allowed:
+                raise InvalidArgument(
+                    f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}"
+                )
+        for name in ("page_size", "chunk_tokens", "max_running"):
+            _positive(name, getattr(self, name))
+        if self.max_context is not None:
+            _positive("max_context", self.max_context, "or None")
+        if self.pool_tokens != "auto":
+            _positive("pool_tokens", self.pool_tokens, 'or "auto"')
+            if int(self.pool_tokens) < self.page_size:
+                raise InvalidArgument(
+                    f"pool_tokens={self.pool_tokens}: must be at least one page, "
+                    f"page_size={self.page_size}"
+                )
+        if self.seed is None:
+            raise InvalidArgument("seed=None: must be an int in [-2**63, 2**64)")
+        check_seed("seed", self.seed)
+
+
+def _positive(name: str, value: object, also: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{name}={value!r}: must be an int of at least 1 {also}".rstrip())
+
+
+def cache_dir() -> Path:
+    """The folder for converted models: `$RAMET_CACHE`, else the user's cache folder."""
+    if own := os.environ.get("RAMET_CACHE"):
+        return Path(own).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ramet"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "ramet" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramet"
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of an engine process.
+
+    OpenMP must not spin while it waits: on a machine whose cores are shared, spinning costs more
+    than ten times a step. The variable only acts when it is set before the library loads.
+    """
+    environment = dict(os.environ)
+    environment.setdefault("OMP_WAIT_POLICY", "passive")
+    environment.setdefault("KMP_BLOCKTIME", "0")
+    environment.setdefault("TOKENIZERS_PARALLELISM", "false")
+    return environment
+
+
+def auto_pool_tokens(
+    free_bytes: int, bytes_per_token: int, max_context: int, page_size: int
+) -> int:
+    """KV slots for `pool_tokens="auto"`: a quarter of the free memory, at most 65,536 or the
+    model's context, whichever is more, in whole pages."""
+    wanted = max(65_536, max_context)
+    slots = min(wanted, free_bytes // 4 // max(bytes_per_token, 1))
+    return max(math.floor(slots / page_size), 1) * page_size

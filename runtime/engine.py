@@ -1,0 +1,315 @@
+"""Engine: the one composition root, and the loop body of the runtime.
+
+It takes operations on contexts, plans, launches and collects steps, and emits events. It is
+synchronous and deterministic: threads, processes and clocks are the business of `worker`.
+A step is `plan` (pure Python), `launch` (the model), `collect` (tokens, results, next operations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ramet.runtime.cache.page_pool import PagePool
+from ramet.runtime.cache.radix_tree import RadixTree
+from ramet.runtime.config import RuntimeConfig
+from ramet.runtime.counters import Counters
+from ramet.runtime.errors import BackendError, Cancelled, RametError, to_wire
+from ramet.runtime.generation import Generations
+from ramet.runtime.room import EngineRoom, Runner
+from ramet.runtime.schedule.batch import Batch
+from ramet.runtime.schedule.call import GenerateCall, ScoreCall
+from ramet.runtime.schedule.context import Context, Program
+from ramet.runtime.schedule.policy import make_policy
+from ramet.runtime.schedule.scheduler import Scheduler
+from ramet.runtime.schedule.sequence import Branch, Generation
+from ramet.runtime.selection import Selections
+from ramet.runtime.tokenizer import Tokenizer
+
+Call = GenerateCall | ScoreCall
+
+
+class Engine:
+    """Operations in, events out; one `step` at a time."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        *,
+        pool_tokens: int,
+        page_size: int = 16,
+        chunk_tokens: int = 512,
+        max_running: int = 256,
+        policy: str = "program",
+        max_context: int = 8192,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        tree = RadixTree(PagePool(pool_tokens // page_size, page_size))
+        scheduler = Scheduler(
+            tree, make_policy(policy), chunk_tokens=chunk_tokens, max_running=max_running
+        )
+        self.info = info or {}
+        self.room = EngineRoom(
+            runner, tokenizer, tree, scheduler, Counters(), max_context, self._emit
+        )
+        self._events: list[dict[str, Any]] = []
+        self._generations = Generations(self.room)
+        self._selections = Selections(self.room)
+        self._contexts: dict[int, Context] = {}
+        self._programs: dict[int, Program] = {}
+        self._calls: dict[int, Call] = {}
+        self._num_programs = 0
+
+    @classmethod
+    def build(cls, config: RuntimeConfig) -> Engine:
+        """Load the model that `config` names and size the pool; raises RametError."""
+        from ramet.runtime.build import build_engine
+
+        return build_engine(config)
+
+    # The rim
+
+    def submit(self, ops: Sequence[dict[str, Any]]) -> None:
+        """Take operations, in order; each starts at once if its context is free."""
+        for op in ops:
+            self._handle(op)
+
+    def take_events(self) -> list[dict[str, Any]]:
+        """The events since the last time, in order."""
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        scheduler = self.room.scheduler
+        return not scheduler.running and not scheduler.num_waiting
+
+    def step(self) -> None:
+        """Plan, launch and collect one step; does nothing when idle."""
+        batch = self.plan()
+        if batch:
+            self.launch(batch)
+        self.collect(batch)
+
+    # The three parts of a step
+
+    def plan(self) -> Batch:
+        """Choose the next batch and reserve its slots."""
+        return self.room.scheduler.plan()
+
+    def launch(self, batch: Batch) -> None:
+        """Compute the batch's rows. If the model fails, the calls of the step fail with it."""
+        if not batch.ranges:
+            return
+        try:
+            self.room.runner.forward(batch)
+        except Exception:
+            self.room.scheduler.rollback(batch)
+            raise
+
+    def collect(self, batch: Batch) -> None:
+        """Account for the batch, sample, report, and start what was waiting for it."""
+        room = self.room
+        if batch:
+            room.counters.steps += 1
+            room.counters.peak_running = max(
+                room.counters.peak_running, len(room.scheduler.running)
+            )
+        room.scheduler.commit(batch)
+        ended: list[Call] = []
+        ended += self._generations.collect([s for s in batch.ready if isinstance(s, Generation)])
+        ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
+        outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []
+        for sequence in outgrown:
+            if isinstance(sequence, Generation):
+                call = self._generations.outgrown(sequence)
+                ended += [call] if call else []
+        for call in ended:
+            self._finish(call)
+
+    def stats(self) -> dict[str, float]:
+        """A flat dict of cumulative counts and present sizes; sizes are slots of whole pages."""
+        tree, pool, scheduler = self.room.tree, self.room.tree.pool, self.room.scheduler
+        counters = self.room.counters
+        size = pool.page_size
+        return {
+            "calls": counters.calls,
+            "prompt_tokens": counters.prompt_tokens,
+            "cached_tokens": counters.cached_tokens,
+            "generated_tokens": counters.generated_tokens,
+            "computed_tokens": tree.edge_tokens + tree.decode_tokens + tree.recomputed_tokens,
+            "edge_tokens": tree.edge_tokens,
+            "decode_tokens": tree.decode_tokens,
+            "recomputed_tokens": tree.recomputed_tokens,
+            "evicted_tokens": tree.evicted_tokens,
+            "retractions": scheduler.retractions,
+            "steps": counters.steps,
+            "head_rows": counters.head_rows,
+            "queue_seconds": counters.queue_seconds,
+            "run_seconds": counters.run_seconds,
+            "pool_tokens": pool.num_pages * size,
+            "free_tokens": pool.free_pages * size,
+            "cached_pool_tokens": pool.cached_pages * size,
+            "held_tokens": pool.held_pages * size,
+            "running": len(scheduler.running),
+            "waiting": scheduler.num_waiting,
+            "peak_running": counters.peak_running,
+            "contexts": len(self._contexts),
+        }
+
+    # Operations
+
+    def _emit(self, event: dict[str, Any]) -> None:
+        self._events.append(event)
+
+    def _handle(self, op: dict[str, Any]) -> None:
+        kind = op["op"]
+        if kind == "open":
+            self._open(op)
+        elif kind == "stats":
+            self._emit({"ev": "value", "call": op["call"], "value": self.stats()})
+        elif kind == "flush":
+            self.room.tree.flush()
+            self._emit({"ev": "value", "call": op["call"], "value": self.stats()})
+        elif kind == "abort":
+            self._abort(op)
+        elif (context := self._contexts.get(op["ctx"])) is not None:
+            if kind == "fork":
+                self._announce(context, op["children"])
+            context.queue.append(op)
+            self._advance(context)
+        elif kind in ("generate", "score"):
+            self._refuse(op["call"], Cancelled("the context was closed"))
+
+    def _open(self, op: dict[str, Any]) -> None:
+        number = op["program"]
+        if number not in self._programs:
+            self._programs[number] = Program(
+                number,
+                self._num_programs,
+                int(op.get("priority", 0)),
+                op.get("salt"),
+                bool(op.get("cache", True)),
+            )
+            self._num_programs += 1
+        program = self._programs[number]
+        node = self.room.tree.root(program.salt, private=not program.cache)
+        self._add(Context(op["ctx"], program, str(op.get("path", "")), node))
+
+    def _add(self, context: Context) -> None:
+        self._contexts[context.id] = context
+        context.program.contexts.add(context.id)
+
+    def _announce(self, parent: Context, children: Sequence[int]) -> None:
+        """Children exist from the moment the fork is queued; they start when it runs."""
+        for index, child in enumerate(children):
+            self._add(Context(child, parent.program, f"{parent.path}.{index}".lstrip(".")))
+
+    def _advance(self, context: Context) -> None:
+        """Run a context's operations until it must wait."""
+        pending = [context]
+        while pending:
+            here = pending.pop()
+            while here.queue and here.busy is None and (here.node is not None or here.failed):
+                op = here.queue.popleft()
+                if op["op"] == "fork":
+                    pending += self._fork(here, op["children"])
+                elif op["op"] == "close":
+                    self._close(here)
+                    break
+                else:
+                    self._run(here, op)
+
+    def _run(self, context: Context, op: dict[str, Any]) -> None:
+        tree = self.room.tree
+        if op["op"] == "append":
+            if context.node is not None and not context.failed:
+                context.node = tree.extend(context.node, op["ids"])
+            return
+        if context.failed is not None:
+            self._refuse(op["call"], context.failed)
+            return
+        try:
+            starter = self._generations if op["op"] == "generate" else self._selections
+            context.busy = starter.start(context, op)
+        except RametError as error:
+            context.failed = error
+            self._refuse(op["call"], error)
+            return
+        self._calls[op["call"]] = context.busy
+        if isinstance(context.busy, ScoreCall) and not context.busy.left:
+            self._finish(context.busy)
+
+    def _fork(self, parent: Context, children: Sequence[int]) -> list[Context]:
+        found = [self._contexts[c] for c in children if c in self._contexts]
+        for child in found:
+            child.failed = parent.failed
+            if parent.node is not None:
+                child.node = self.room.tree.fork(parent.node)
+        return found
+
+    def _close(self, context: Context) -> None:
+        if context.node is not None:
+            self.room.tree.release(context.node)
+        del self._contexts[context.id]
+        context.program.contexts.discard(context.id)
+        if not context.program.contexts:
+            self._programs.pop(context.program.id, None)
+
+    # Ends of calls
+
+    def _finish(self, call: Call) -> None:
+        """Report a call that is over, and let its context go on."""
+        self._calls.pop(call.id, None)
+        context = call.context
+        context.busy = None
+        if call.error is None:
+            try:
+                if isinstance(call, GenerateCall):
+                    self._emit(self._generations.result(call))
+                else:
+                    self._emit(self._selections.result(call))
+            except RametError as error:
+                call.error = error
+        if call.error is not None:
+            context.failed = call.error
+            self._refuse(call.id, call.error)
+        self._advance(context)
+
+    def _refuse(self, call: int, error: RametError) -> None:
+        kind, message = to_wire(error)
+        self._emit({"ev": "error", "call": call, "kind": kind, "message": message})
+
+    def _abort(self, op: dict[str, Any]) -> None:
+        """Abort one call, or everything that a program still has; unknown ids are no errors."""
+        error = Cancelled("the call was aborted")
+        if "program" in op:
+            program = self._programs.get(op["program"])
+            contexts = [self._contexts[c] for c in program.contexts] if program else []
+            calls = [c.busy for c in contexts if c.busy is not None]
+            for context in contexts:
+                context.failed = error
+        else:
+            calls = [self._calls[op["call"]]] if op.get("call") in self._calls else []
+            contexts = []
+        for call in calls:
+            if isinstance(call, GenerateCall):
+                self._generations.abort(call, error)
+            else:
+                self._selections.abort(call, error)
+            self._finish(call)
+        for context in contexts:
+            self._advance(context)
+
+    def fail_all(self, error: BackendError) -> None:
+        """Fail every call in flight, for a caller whose model broke."""
+        for context in list(self._contexts.values()):
+            context.failed = error
+        for call in list(self._calls.values()):
+            if isinstance(call, GenerateCall):
+                self._generations.abort(call, error)
+            else:
+                self._selections.abort(call, error)
+            self._finish(call)

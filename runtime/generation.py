@@ -1,0 +1,250 @@
+"""Generations: starts `generate` operations and turns their logits into tokens, text and results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ramet.runtime.cache.node import DECODE, Node
+from ramet.runtime.errors import InvalidArgument, RametError
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.room import EngineRoom
+from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
+from ramet.runtime.sampling.output import TextOutput
+from ramet.runtime.sampling.sampler import Sampled, SampleRow, sample
+from ramet.runtime.sampling.stops import StopSet
+from ramet.runtime.schedule.call import GenerateCall
+from ramet.runtime.schedule.context import Context
+from ramet.runtime.schedule.sequence import Generation
+
+
+class Generations:
+    """All `generate` calls in flight."""
+
+    def __init__(self, room: EngineRoom) -> None:
+        self._room = room
+
+    def start(self, context: Context, op: dict[str, Any]) -> GenerateCall:
+        """Plan the prompt and queue the samples. Raises RametError before any compute."""
+        room = self._room
+        node = context.node
+        assert node is not None
+        params = SamplingParams.from_wire(op["params"])
+        params.check_vocabulary(room.runner.vocab_size)
+        length = node.end
+        if not length:
+            raise InvalidArgument("the prompt is empty: it needs at least one token")
+        room.check_fits(length, "the prompt", new_tokens=1)
+        start = params.logprob_start_len
+        if start is not None and start > length:
+            raise InvalidArgument(f"logprob_start_len={start}: the prompt has {length} tokens")
+        charged = room.tree.demand(node)
+        call = GenerateCall(
+            op["call"],
+            context,
+            params,
+            bool(op.get("stream")),
+            str(op.get("site", "")),
+            length,
+            charged,
+            time.monotonic(),
+        )
+        room.counters.calls += 1
+        room.counters.prompt_tokens += params.n * length
+        room.counters.cached_tokens += params.n * length - charged
+        limit = room.max_context - length
+        if params.max_new_tokens != "context":
+            limit = min(limit, int(params.max_new_tokens))
+        stops = StopSet(params.stop)
+        for index, key in enumerate(op["keys"]):
+            text = TextOutput(
+                room.tokenizer.token_bytes,
+                params,
+                room.tokenizer.eos_ids,
+                limit=limit,
+                stops=stops,
+            )
+            sequence = Generation(
+                room.tree.fork(node),
+                context.program.number,
+                context.program.priority,
+                next(room.arrivals),
+                call=call,
+                params=params,
+                sample=index,
+                key=key,
+                limit=limit,
+                output=text,
+            )
+            call.samples.append(sequence)
+            room.scheduler.add(sequence)
+        return call
+
+    def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
+        """Sample one token for each ready sequence; returns the calls that are done."""
+        if not ready:
+            return []
+        rows: dict[Node, int] = {}
+        for sequence in ready:
+            rows.setdefault(sequence.node, len(rows))
+            call = sequence.call
+            if call.params.logprob_start_len is not None and call.prompt_logprobs is None:
+                call.prompt_logprobs = self._prompt_logprobs(sequence, call.params)
+        logits = self._room.logits([node.last_slot() for node in rows])
+        asked = [
+            SampleRow(
+                rows[s.node],
+                s.params,
+                s.key,
+                len(s.output_ids),
+                s.counts,
+                s.prompt_ids,
+                s.output.banned,
+            )
+            for s in ready
+        ]
+        done: list[GenerateCall] = []
+        for sequence, sampled in zip(ready, sample(logits, asked), strict=True):
+            call = sequence.call
+            if sampled.error is not None and call.error is None:
+                self.abort(call, sampled.error)
+                done.append(call)
+            if sequence.alive and self._take(call, sequence, sampled):
+                done.append(call)
+        return done
+
+    def outgrown(self, sequence: Generation) -> GenerateCall | None:
+        """End a lone sequence whose path has outgrown the pool; returns its call if it is done."""
+        call = sequence.call
+        step = sequence.output.finish("length")
+        self._chunk(call, sequence, step.text)
+        return call if self._end(call, sequence, pool_exhausted=True) else None
+
+    def abort(self, call: GenerateCall, error: RametError) -> None:
+        """End a call with an error: its samples leave the scheduler."""
+        call.error = error
+        for sequence in call.samples:
+            self._room.scheduler.finish(sequence)
+
+    def result(self, call: GenerateCall) -> dict[str, Any]:
+        """The `done` event of a call whose samples have all ended; moves its context."""
+        room = self._room
+        context = call.context
+        assert context.node is not None
+        results = [call.results[index] for index in range(len(call.samples))]
+        first = results[0]
+        context.node = room.tree.extend(
+            context.node, first["output_token_ids"][: first["kept"]] + first["tail"]
+        )
+        decoded = sum(sequence.rows for sequence in call.samples)
+        meta = {
+            "prompt_tokens": call.prompt_len,
+            "cached_tokens": call.prompt_len - call.charged,
+            "computed_tokens": call.charged + decoded,
+            **room.timing(call.submitted, call.samples),
+        }
+        return {"ev": "done", "call": call.id, "results": results, "meta": meta}
+
+    # One sequence
+
+    def _take(self, call: GenerateCall, sequence: Generation, sampled: Sampled) -> bool:
+        """Record one sampled token; True if that ended the whole call."""
+        room = self._room
+        room.counters.generated_tokens += 1
+        token = sampled.token
+        sequence.output_ids.append(token)
+        sequence.counts[token] = sequence.counts.get(token, 0) + 1
+        if sampled.logprob is not None:
+            sequence.token_logprobs.append(sampled.logprob)
+            sequence.top_logprobs.append(sampled.top or [])
+        step = sequence.output.push(token)
+        self._chunk(call, sequence, step.text)
+        if step.finished is not None:
+            return self._end(call, sequence)
+        node = sequence.node
+        known = node.children.get(token)
+        sequence.node = room.tree.extend(node, [token], DECODE, running=sequence.running)
+        if known is None:
+            sequence.rows += 1
+        return False
+
+    def _chunk(self, call: GenerateCall, sequence: Generation, text: str) -> None:
+        """Send a stream's next text, with the tokens since the last one."""
+        if not call.stream or not text:
+            return
+        start = sequence.sent
+        ids = sequence.output_ids[start:]
+        sequence.sent = len(sequence.output_ids)
+        event = {
+            "ev": "chunk",
+            "call": call.id,
+            "sample": sequence.sample,
+            "text": text,
+            "ids": ids,
+            "completion_tokens": len(sequence.output_ids),
+        }
+        if call.params.return_logprob:
+            event["logprobs"] = self._named(sequence.token_logprobs[start:], ids)
+        self._room.emit(event)
+
+    def _end(self, call: GenerateCall, sequence: Generation, pool_exhausted: bool = False) -> bool:
+        output = sequence.output
+        tail: list[int] = []
+        if output.tail:
+            tail = self._room.tokenizer.encode([(output.tail, "content")], continuation=True)
+        result: dict[str, Any] = {
+            "text": output.text,
+            "output_token_ids": sequence.output_ids,
+            "finish_reason": output.finished,
+            "matched": output.matched,
+            "kept": output.kept,
+            "tail": tail,
+            "completion_tokens": len(sequence.output_ids),
+        }
+        if pool_exhausted:
+            result["pool_exhausted"] = True
+        if call.params.return_logprob:
+            result["output_token_logprobs"] = self._named(
+                sequence.token_logprobs, sequence.output_ids
+            )
+            if call.params.top_logprobs_num:
+                result["output_top_logprobs"] = [self._pairs(top) for top in sequence.top_logprobs]
+        if call.prompt_logprobs is not None:
+            result.update(call.prompt_logprobs)
+        call.results[sequence.sample] = result
+        self._room.scheduler.finish(sequence)
+        return len(call.results) == len(call.samples)
+
+    # Log-probabilities
+
+    def _prompt_logprobs(self, sequence: Generation, params: SamplingParams) -> dict[str, Any]:
+        """Those of the prompt's tokens from `logprob_start_len` on, read off stored states.
+
+        The first token of a path has none (null). At most one chunk of logits exists at a time.
+        """
+        room = self._room
+        ids = sequence.node.path_ids()[: sequence.prompt_len]
+        start = params.logprob_start_len or 0
+        values: list[float | None] = [None] if start == 0 else []
+        tops: list[list[tuple[float, int]] | None] = [None] if start == 0 else []
+        positions = range(max(start, 1) - 1, len(ids) - 1)
+        slots = room.slots_of(sequence.node, positions)
+        size = room.scheduler.chunk_tokens
+        for low in range(0, len(slots), size):
+            logits = room.logits(slots[low : low + size])
+            targets = [ids[p + 1] for p in positions[low : low + size]]
+            values += token_logprobs(logits, targets)
+            if params.top_logprobs_num:
+                tops += top_logprobs(logits, [params.top_logprobs_num] * len(targets))
+        report: dict[str, Any] = {"input_token_logprobs": self._named(values, ids[start:])}
+        if params.top_logprobs_num:
+            report["input_top_logprobs"] = [t and self._pairs(t) for t in tops]
+        return report
+
+    def _named(self, values: Sequence[float | None], ids: Sequence[int]) -> list[list[Any]]:
+        name = self._room.token_text
+        return [[value, token, name(token)] for value, token in zip(values, ids, strict=True)]
+
+    def _pairs(self, top: Sequence[tuple[float, int]]) -> list[list[Any]]:
+        return self._named([value for value, _ in top], [token for _, token in top])

@@ -1,0 +1,290 @@
+"""Handles: contexts as a program holds them.
+
+A handle keeps literal text until a call needs it, turns it into token ids, and queues operations
+on its context in the engine. It never waits for a result before it sends the next operation: that
+a path is empty, and how text continues it, is known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Sequence
+
+from ramet.runtime.call import Call, CallResult
+from ramet.runtime.channel import Message
+from ramet.runtime.client import EngineClient
+from ramet.runtime.client_generation import generation_result
+from ramet.runtime.client_selection import Selection
+from ramet.runtime.errors import ContextOverflow, InvalidArgument, ProgramError
+from ramet.runtime.request import SamplingParams, check_text
+from ramet.runtime.sampling.border import seed_ids
+from ramet.runtime.sampling.scoring import check_method
+from ramet.runtime.sampling.streams import stream_key
+from ramet.runtime.token_path import TokenPath
+from ramet.runtime.tokenizer import Piece, Tokenizer
+
+_KINDS = ("text", "content")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """What all contexts of one program instance have in common."""
+
+    program_id: int
+    seed: int
+    """From which its random streams derive."""
+    priority: int = 0
+    cache_salt: str | None = None
+    """Contexts share computed tokens only with contexts of an equal salt."""
+    cache: bool = True
+    """False: shares computed tokens with nobody outside the program."""
+
+
+class Handle:
+    """One context: a path of token ids that grows by text and calls. Usable from any thread."""
+
+    def __init__(
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        program: Program,
+        *,
+        owner: object = None,
+        parent: Handle | None = None,
+        branch: str = "",
+    ) -> None:
+        self.program = program
+        """The program instance that the context belongs to."""
+        self.branch = branch
+        """Its place among the program's forks: "" or "0.3"."""
+        self._client, self._tokenizer = client, tokenizer
+        self._owner = owner  # Keeps the Runtime from being dropped while a handle lives.
+        self._ctx = client.next_id()
+        self._lock = threading.RLock()
+        self._opened = parent is not None
+        self._closed = False
+        self._num_calls = self._num_children = 0
+        self._running: list[Call[CallResult]] = []
+        self._path: TokenPath = TokenPath() if parent is None else parent._path
+        # Settled ids that the engine has not been sent, and the text after them.
+        self._unsent: list[int] = [] if parent is None else list(parent._unsent)
+        self._pending: list[Piece] = [] if parent is None else list(parent._pending)
+        self._has_ids: bool = parent is not None and parent._has_ids
+
+    def append(self, pieces: Sequence[Piece]) -> None:
+        """Add literal text, which stays pending until a call; nothing is sent or computed.
+
+        Raises InvalidArgument for text that no tokenizer can take (a lone surrogate).
+        """
+        for text, kind in pieces:
+            check_text("text", text)
+            if kind not in _KINDS:
+                raise InvalidArgument(f"kind={kind!r}: must be one of {', '.join(_KINDS)}")
+        with self._lock:
+            self._check_open()
+            self._pending += [(text, kind) for text, kind in pieces if text]
+
+    def append_ids(self, ids: Sequence[int]) -> None:
+        """Add token ids as they are, after settling pending text; nothing is sent or computed."""
+        with self._lock:
+            self._check_open()
+            self._unsent, self._pending = [*self._settled(), *ids], []
+
+    def generate(
+        self, params: SamplingParams, *, stream: bool = False, site: str = ""
+    ) -> Call[CallResult]:
+        """Queue a generation on what the path then is; sample 0 enters it.
+
+        `site` names the call in the program, for counters. Raises InvalidArgument for token ids
+        outside the vocabulary and ContextOverflow for a prompt that is certainly too long; the
+        handle is unchanged then.
+        """
+        with self._lock:
+            ops, call = self.plan_generate(params, stream=stream, site=site)
+            self._client.submit(ops, [call])
+        return call
+
+    def plan_generate(
+        self, params: SamplingParams, *, stream: bool = False, site: str = ""
+    ) -> tuple[list[Message], Call[CallResult]]:
+        """`generate`'s operations and call, for a caller that submits several together."""
+        with self._lock:
+            self._check_open()
+            params.check_vocabulary(self._client.info["vocab_size"])
+            ids = self._settled() or self._start()
+            ops = self._advance(ids)
+            prompt = self._path
+            call: Call[CallResult] = Call(
+                self._client.next_id(),
+                lambda event: generation_result(event, prompt),
+                self._client.abort_call,
+                streams=stream,
+            )
+            seed = self.program.seed if params.seed is None else params.seed
+            keys = [
+                stream_key(seed, self.branch, self._num_calls, sample) for sample in range(params.n)
+            ]
+            ops.append(
+                {
+                    "op": "generate",
+                    "ctx": self._ctx,
+                    "call": call.call_id,
+                    "params": params.to_wire(),
+                    "keys": keys,
+                    "stream": stream,
+                    "site": site,
+                }
+            )
+            self._add(call)
+            return ops, call
+
+    def select(
+        self, choices: Sequence[str], method: str, *, temperature: float = 0.0, site: str = ""
+    ) -> Call[CallResult]:
+        """Queue a choice among texts by `method`; the chosen one enters the path.
+
+        Raises InvalidArgument for choices that are empty, not text or given twice, and for an
+        unknown method.
+        """
+        check_method(method, temperature)
+        with self._lock:
+            self._check_open()
+            selection = Selection.plan(
+                self._tokenizer, self._pending, choices, empty_path=not self._has_context()
+            )
+            ops = self._advance([*self._unsent, *selection.border.prompt_ids])
+            prompt = self._path
+            call: Call[CallResult] = Call(
+                self._client.next_id(),
+                lambda event: selection.result(event, prompt),
+                self._client.abort_call,
+            )
+            key = stream_key(self.program.seed, self.branch, self._num_calls, 0)
+            ops.append(
+                {
+                    "op": "score",
+                    "ctx": self._ctx,
+                    "call": call.call_id,
+                    "method": method,
+                    "temperature": temperature,
+                    "key": key,
+                    "site": site,
+                    **selection.to_wire(),
+                }
+            )
+            self._add(call)
+            self._client.submit(ops, [call])
+        return call
+
+    def fork(self, n: int) -> list[Handle]:
+        """`n` children that continue the path as it is now, calls in flight included.
+
+        Pending text goes to each child and isn't settled here.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidArgument(f"n={n!r}: must be an int of at least 1")
+        with self._lock:
+            self._check_open()
+            first = self._num_children
+            prefix = f"{self.branch}." if self.branch else ""
+            children = [
+                Handle(
+                    self._client,
+                    self._tokenizer,
+                    self.program,
+                    owner=self._owner,
+                    parent=self,
+                    branch=f"{prefix}{index}",
+                )
+                for index in range(first, first + n)
+            ]
+            self._num_children += n
+            fork = {"op": "fork", "ctx": self._ctx, "children": [c._ctx for c in children]}
+            self._client.submit([*self._opening(), fork])
+        return children
+
+    def ids(self) -> list[int]:
+        """The path's token ids without pending text; waits for its calls and raises their error."""
+        with self._lock:
+            path, unsent = self._path, list(self._unsent)
+        return path.ids() + unsent
+
+    def abort(self) -> None:
+        """Ask the engine to end this context's calls now; their callers get `Cancelled`."""
+        with self._lock:
+            running = list(self._running)
+        for call in running:
+            call.abort()
+
+    def close(self) -> None:
+        """Take no more operations; calls in flight go on. Safe to repeat, and never fails."""
+        with self._lock:
+            if self._opened and not self._closed:
+                self._client.close_context(self._ctx)
+            self._closed = True
+
+    def forget(self) -> None:
+        """Close it without a word to the engine, for operations that were planned but not sent."""
+        with self._lock:
+            self._closed = True
+
+    def __del__(self) -> None:
+        # No operation can follow; without this the engine would keep the context for ever.
+        with contextlib.suppress(AttributeError):
+            self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProgramError("this context is closed; it takes no more text and calls")
+
+    def _has_context(self) -> bool:
+        return self._has_ids or bool(self._unsent)
+
+    def _settled(self) -> list[int]:
+        """What is unsent and pending, as ids; changes nothing."""
+        if not self._pending:
+            return list(self._unsent)
+        ids = self._tokenizer.encode(self._pending, continuation=self._has_context())
+        return [*self._unsent, *ids]
+
+    def _start(self) -> list[int]:
+        """What stands in for an empty path, so that there is something to predict from."""
+        return [] if self._has_ids else seed_ids(self._tokenizer)
+
+    def _advance(self, ids: list[int]) -> list[Message]:
+        """Extend the path by everything that was pending, now `ids`; the operations for it."""
+        length, limit = self._path.min_len + len(ids), self._client.info["max_context"]
+        if length > limit:
+            raise ContextOverflow(
+                f"the prompt has {length:,} tokens; the context holds {limit:,} at most"
+            )
+        ops = self._opening()
+        if ids:
+            ops.append({"op": "append", "ctx": self._ctx, "ids": ids})
+            self._path = self._path.then(ids)
+        self._unsent, self._pending, self._has_ids = [], [], True
+        return ops
+
+    def _opening(self) -> list[Message]:
+        if self._opened:
+            return []
+        self._opened = True
+        program = self.program
+        return [
+            {
+                "op": "open",
+                "ctx": self._ctx,
+                "program": program.program_id,
+                "path": self.branch,
+                "salt": program.cache_salt,
+                "cache": program.cache,
+                "priority": program.priority,
+            }
+        ]
+
+    def _add(self, call: Call[CallResult]) -> None:
+        self._num_calls += 1
+        self._path = self._path.then(call)
+        self._running = [*(other for other in self._running if not other.done()), call]

@@ -1,0 +1,75 @@
+"""The engine's hand on the model: runs one step's batch, gives logits of what was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from ramet.kernels import ops
+from ramet.runtime.errors import InvalidArgument
+from ramet.runtime.model.attention_plan import Rows, build_plan
+from ramet.runtime.model.kv_pool import KVPool
+from ramet.runtime.model.llama import LlamaModel
+from ramet.runtime.model.spec import ModelSpec
+
+
+class ModelRunner:
+    """Weights and KV memory of one model on one device.
+
+    `weights` are by Hugging Face names, in any dtype and on any device; `num_slots` is the size of
+    the pool, scratch page included. Raises InvalidArgument naming a tensor that doesn't fit.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Mapping[str, torch.Tensor],
+        *,
+        num_slots: int,
+        dtype: torch.dtype,
+        device: str | torch.device,
+    ) -> None:
+        if num_slots < 1:
+            raise InvalidArgument(f"num_slots={num_slots}: must be at least 1")
+        self.vocab_size = spec.vocab_size
+        """Number of logits per row."""
+        self.max_context = spec.max_context
+        """Longest path in tokens."""
+        self.gathered: list[tuple[int, int]] | None = None
+        """For tests: a list here collects each layer's reads of the pool, (slot_start, length)."""
+        self._device = torch.device(device)
+        with torch.inference_mode():
+            placed = {
+                name: tensor.to(device=self._device, dtype=dtype)
+                for name, tensor in weights.items()
+            }
+            self._model = LlamaModel(spec, placed)
+            self._pool = KVPool(spec, num_slots, dtype, self._device)
+
+    @staticmethod
+    def bytes_per_token(spec: ModelSpec, dtype: torch.dtype) -> int:
+        """Bytes of KV memory that one token takes."""
+        return KVPool.bytes_per_token(spec, dtype)
+
+    def forward(self, batch: Rows) -> None:
+        """Compute the batch's rows; afterwards their slots hold K/V and the head's input.
+
+        The slots are distinct, and the items cover every row, as `AttentionPlan` says. A batch
+        without rows does nothing.
+        """
+        if not batch.token_ids:
+            return
+        with torch.inference_mode():
+            rows = torch.tensor([batch.token_ids, batch.positions, batch.slots], dtype=torch.int64)
+            token_ids, positions, slots = rows.to(self._device)
+            plan = build_plan(batch.items, batch.positions, self._device, self.gathered)
+            self._model.forward(token_ids, positions, slots, plan, self._pool)
+
+    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+        """Logits `[len(slots), vocab]` of the tokens computed at `slots`, on the runner's device.
+
+        float32, or float64 for a float64 model; nothing but the head is computed.
+        """
+        with torch.inference_mode():
+            index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)
+            return self._model.logits(ops.take_rows(self._pool.hidden, index))

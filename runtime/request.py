@@ -1,0 +1,247 @@
+"""Requests as plain, immutable data: what one call asks of the engine.
+
+`SamplingParams` is the one parameter set of a generation. It is written once here, validated when
+it is built, and passed whole: by `Runtime.generate`, by `lang`'s `gen`, and across the channel as
+the dict of `to_wire`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ramet.runtime.errors import InvalidArgument
+
+MAX_SAMPLES = 4096
+_ALIASES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one call samples, stops and reports; the field's usual names (SGLang, vLLM, OpenAI).
+
+    Penalties follow the OpenAI formula over *generated* tokens (frequency, presence) and CTRL's
+    (Keskar et al. 2019) over prompt and generated tokens (repetition).
+    """
+
+    max_new_tokens: int | str = 128
+    """Most tokens to sample, at least 1, or `"context"`: up to the context length."""
+    min_new_tokens: int = 0
+    """No end id and no stop may end the call before this many tokens."""
+    n: int = 1
+    """Samples drawn from the same context; sample 0 enters the context."""
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    """Nucleus sampling (Holtzman et al. 2020): the smallest set with at least this mass."""
+    top_k: int = -1
+    """Only the k likeliest tokens; -1 is off."""
+    min_p: float = 0.0
+    """Only tokens with at least this fraction of the likeliest token's probability."""
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    """Texts that end the call where they first appear in the generated text."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Further token ids that end the call, besides the model's own end ids."""
+    include_stop: bool = False
+    """Whether the stop text stays in the value."""
+    ignore_eos: bool = False
+    """Whether the model's own end ids count as ordinary tokens."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, added logit) pairs; built from a dict. -100 and below ban a token."""
+    seed: int | None = None
+    """Replaces the program's seed for this call."""
+    return_logprob: bool = False
+    """Report the log-probability of each sampled token, under the model's own distribution."""
+    logprob_start_len: int | None = None
+    """With `return_logprob`: also report the prompt's tokens from this position on."""
+    top_logprobs_num: int = 0
+    """With `return_logprob`: also report this many likeliest tokens per position."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if self.max_new_tokens != "context":
+            _integer("max_new_tokens", self.max_new_tokens, 1, None, 'or "context"')
+        _integer("min_new_tokens", self.min_new_tokens, 0, None)
+        _integer("n", self.n, 1, MAX_SAMPLES)
+        _number("temperature", self.temperature, 0.0, None)
+        _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
+        if self.top_k != -1 or isinstance(self.top_k, bool):
+            _integer("top_k", self.top_k, 1, None, "or -1")
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, None, open_low=True)
+        put(self, "stop", _stops(self.stop))
+        put(self, "stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
+        for name in ("include_stop", "ignore_eos", "return_logprob"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgument(f"{name}={getattr(self, name)!r}: must be True or False")
+        put(self, "logit_bias", _bias(self.logit_bias))
+        check_seed("seed", self.seed)
+        if self.logprob_start_len is not None:
+            _integer("logprob_start_len", self.logprob_start_len, 0, None, "or None")
+        _integer("top_logprobs_num", self.top_logprobs_num, 0, 1000)
+        if not self.return_logprob and (
+            self.logprob_start_len is not None or self.top_logprobs_num
+        ):
+            raise InvalidArgument("logprob_start_len and top_logprobs_num need return_logprob=True")
+        if self.max_new_tokens != "context" and self.min_new_tokens > int(self.max_new_tokens):
+            raise InvalidArgument(
+                f"min_new_tokens={self.min_new_tokens}: must not exceed "
+                f"max_new_tokens={self.max_new_tokens}"
+            )
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any] | SamplingParams | None) -> SamplingParams:
+        """From a dict of fields (`max_tokens` and `min_tokens` are accepted too) or None.
+
+        Raises InvalidArgument for an unknown name, naming the ones that exist.
+        """
+        if values is None:
+            return cls()
+        if isinstance(values, SamplingParams):
+            return values
+        if not isinstance(values, Mapping):
+            raise InvalidArgument(
+                f"sampling_params={values!r}: must be a dict, SamplingParams or None"
+            )
+        fields: dict[str, Any] = {}
+        for key, value in values.items():
+            name = _ALIASES.get(key, key)
+            if name not in _FIELDS:
+                raise InvalidArgument(
+                    f"unknown sampling parameter {key!r}; known are {', '.join(sorted(_FIELDS))}"
+                )
+            if name in fields:
+                raise InvalidArgument(f"{name} is given twice (as {key!r} too)")
+            fields[name] = value
+        return cls(**fields)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raise InvalidArgument if a token id lies outside `range(vocab_size)`."""
+        for token in self.stop_token_ids:
+            if token >= vocab_size:
+                raise InvalidArgument(
+                    f"stop_token_ids: {token} is outside the vocabulary of {vocab_size} tokens"
+                )
+        for token, _ in self.logit_bias:
+            if token >= vocab_size:
+                raise InvalidArgument(
+                    f"logit_bias: token id {token} is outside the vocabulary of {vocab_size} tokens"
+                )
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain data, only the fields that differ from the defaults; `from_wire` reverses it."""
+        return {
+            field.name: value
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> SamplingParams:
+        """Rebuild from `to_wire`'s dict."""
+        return cls(**data)
+
+
+_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams))
+
+
+def check_seed(name: str, value: object) -> None:
+    """Raise InvalidArgument unless `value` is None or an int of 64 bits (negative ones too)."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
+        raise InvalidArgument(f"{name}={value!r}: must be an int in [-2**63, 2**64) or None")
+
+
+def check_token_ids(name: str, value: object, vocab_size: int) -> list[int]:
+    """`value` as a list of ints in `range(vocab_size)`; raises InvalidArgument naming the culprit."""
+    ids = list(_token_ids(name, value))
+    for token in ids:
+        if token >= vocab_size:
+            raise InvalidArgument(
+                f"{name}: {token} is outside the vocabulary of {vocab_size} tokens"
+            )
+    return ids
+
+
+def check_text(name: str, value: object) -> str:
+    """`value` if it is a str that UTF-8 can encode; a lone surrogate raises InvalidArgument."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name}={value!r}: must be a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{name}: the character {value[error.start]!r} at index {error.start} is a lone "
+            "surrogate, which no text can contain"
+        ) from None
+    return value
+
+
+def _integer(name: str, value: object, low: int, high: int | None, also: str = "") -> None:
+    ok = isinstance(value, int) and not isinstance(value, bool)
+    if not ok or value < low or (high is not None and value > high):  # type: ignore[operator]
+        top = f" and at most {high}" if high is not None else ""
+        raise InvalidArgument(
+            f"{name}={value!r}: must be an int of at least {low}{top} {also}".rstrip()
+        )
+
+
+def _number(
+    name: str, value: object, low: float, high: float | None, open_low: bool = False
+) -> None:
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if ok:
+        number = float(value)  # type: ignore[arg-type]
+        ok = math.isfinite(number) and (number > low if open_low else number >= low)
+        ok = ok and (high is None or number <= high)
+    if not ok:
+        bound = f"{'above' if open_low else 'at least'} {low:g}"
+        top = f" and at most {high:g}" if high is not None else ""
+        raise InvalidArgument(f"{name}={value!r}: must be a finite number {bound}{top}")
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, (list, tuple)):
+        raise InvalidArgument(f"stop={value!r}: must be a str or a list of str")
+    stops: dict[str, None] = {}
+    for stop in value:
+        if not isinstance(stop, str) or not stop:
+            raise InvalidArgument(f"stop: {stop!r} is not a text of at least one character")
+        stops[check_text("stop", stop)] = None
+    return tuple(stops)
+
+
+def _token_ids(name: str, value: object) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidArgument(f"{name}={value!r}: must be a list of token ids")
+    for token in value:
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise InvalidArgument(f"{name}: {token!r} is not a token id (an int of at least 0)")
+    return tuple(value)
+
+
+def _bias(value: object) -> tuple[tuple[int, float], ...]:
+    if value is None:
+        return ()
+    pairs = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(pairs, (list, tuple)) and not isinstance(value, Mapping):
+        raise InvalidArgument(f"logit_bias={value!r}: must be a dict of token id to number")
+    bias: dict[int, float] = {}
+    for key, number in pairs:  # type: ignore[union-attr]
+        token = int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
+        _integer(f"logit_bias token id {key!r}: value", token, 0, None)
+        _number(f"logit_bias[{token}]", number, -100.0, 100.0)
+        bias[token] = float(number)
+    return tuple(sorted(bias.items()))

@@ -1,0 +1,97 @@
+"""EngineRoom: what the parts of the engine share, passed whole instead of field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.radix_tree import RadixTree
+from ramet.runtime.counters import Counters
+from ramet.runtime.errors import ContextOverflow, PoolTooSmall
+from ramet.runtime.schedule.batch import Batch
+from ramet.runtime.schedule.scheduler import Scheduler
+from ramet.runtime.schedule.sequence import Sequence as Waiter
+from ramet.runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Runner(Protocol):
+    """The model behind the engine: computes batches, and logits of computed slots."""
+
+    vocab_size: int
+
+    def forward(self, batch: Batch) -> None:
+        """Compute the batch's rows: K, V and final hidden state at `batch.slots`."""
+
+    def logits(self, slots: Sequence[int]) -> Tensor:
+        """The logits [len(slots), vocab_size] at computed slots, float32 or float64."""
+        ...
+
+
+@dataclasses.dataclass(slots=True)
+class EngineRoom:
+    """The composed parts, and the limits that every call is checked against."""
+
+    runner: Runner
+    tokenizer: Tokenizer
+    tree: RadixTree
+    scheduler: Scheduler
+    counters: Counters
+    max_context: int
+    emit: Callable[[dict[str, Any]], None]
+    """Send an event to the client."""
+    arrivals: itertools.count[int] = dataclasses.field(default_factory=itertools.count)
+
+    def check_fits(self, tokens: int, what: str, new_tokens: int = 0) -> None:
+        """Raise ContextOverflow or PoolTooSmall if a path of that many tokens can never run.
+
+        The context must also hold `new_tokens` sampled after it, which take no slot at once.
+        """
+        if tokens + new_tokens > self.max_context:
+            more = f" and needs room for {new_tokens} more" if new_tokens else ""
+            raise ContextOverflow(
+                f"{what} is {tokens} tokens long{more}; the context holds {self.max_context}"
+            )
+        slots = self.tree.pool.num_pages * self.tree.pool.page_size
+        if tokens > slots:
+            raise PoolTooSmall(f"{what} is {tokens} tokens long; the KV pool holds {slots}")
+
+    def logits(self, slots: Sequence[int]) -> Tensor:
+        """The runner's logits, counted."""
+        self.counters.head_rows += len(slots)
+        return self.runner.logits(slots)
+
+    def token_text(self, token: int) -> str:
+        """How a token is named in reports: its text, or a special token's own spelling."""
+        if token in self.tokenizer.special_ids:
+            return self.tokenizer.special_text(token)
+        return self.tokenizer.token_bytes(token).decode(errors="replace")
+
+    def timing(self, submitted: float, sequences: Sequence[Waiter]) -> dict[str, float]:
+        """`queue_s` (until first admitted) and `run_s` (from then on), counted as well."""
+        now = time.monotonic()
+        started = min((s.started for s in sequences if s.started is not None), default=now)
+        self.counters.queue_seconds += started - submitted
+        self.counters.run_seconds += now - started
+        return {"queue_s": started - submitted, "run_s": now - started}
+
+    def slots_of(self, node: Node, positions: Sequence[int]) -> list[int]:
+        """Pool slots of ascending positions on the path to `node`, all computed."""
+        found: list[int] = []
+        wanted = list(positions)
+        for step in node.ancestors():
+            here = [p for p in wanted if step.start <= p < step.end]
+            if here:
+                low, high = here[0] - step.start, here[-1] + 1 - step.start
+                span = step.slots(low, high)
+                found = [span[p - here[0]] for p in here] + found
+                wanted = wanted[: len(wanted) - len(here)]
+            if not wanted:
+                break
+        return found

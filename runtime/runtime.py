@@ -1,0 +1,251 @@
+"""`Runtime`: the embedded engine as users hold it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ramet.runtime.call import Call, CallResult
+from ramet.runtime.channel import Message
+from ramet.runtime.client import SHUT_DOWN, EngineClient
+from ramet.runtime.config import RuntimeConfig
+from ramet.runtime.errors import BackendError, InvalidArgument
+from ramet.runtime.handle import Handle, Program
+from ramet.runtime.request import SamplingParams, check_seed, check_text, check_token_ids
+from ramet.runtime.sampling.streams import stream_key
+from ramet.runtime.tokenizer import Tokenizer
+from ramet.runtime.transport import Transport, launch
+
+Prompt = str | list[int]
+"""One prompt: text, tokenised as `tokenizer(prompt)` does, or token ids."""
+
+
+class Runtime:
+    """A model, ready to run programs and prompts. Usable from any thread, and as a context manager.
+
+    Its fields are those of `RuntimeConfig`. The engine starts here, in its own process unless
+    `isolation="thread"`, and ends with `shutdown()`, with the object, or with the interpreter.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        max_context: int | None = None,
+        pool_tokens: int | str = "auto",
+        page_size: int = 16,
+        chunk_tokens: int = 512,
+        max_running: int = 256,
+        policy: str = "program",
+        seed: int = 0,
+        *,
+        isolation: str = "process",
+    ) -> None:
+        config = RuntimeConfig(
+            model=model,  # type: ignore[arg-type]
+            device=device,
+            dtype=dtype,
+            max_context=max_context,
+            pool_tokens=pool_tokens,
+            page_size=page_size,
+            chunk_tokens=chunk_tokens,
+            max_running=max_running,
+            policy=policy,
+            seed=seed,
+            isolation=isolation,
+        )
+        self._start(config, launch(config))
+
+    @classmethod
+    def over(cls, config: RuntimeConfig, transport: Transport) -> Self:
+        """A Runtime on an engine that was started otherwise."""
+        runtime = cls.__new__(cls)
+        runtime._start(config, transport)
+        return runtime
+
+    def _start(self, config: RuntimeConfig, transport: Transport) -> None:
+        self._config = config
+        self._client = client = EngineClient(transport)
+        # Runs when the object is dropped and when the interpreter exits, whichever is first.
+        self._finalizer = weakref.finalize(self, client.shutdown)
+        # A counter's next() is one bytecode, so submissions on several threads never share one.
+        self._num_programs = itertools.count()
+        directory = client.info["dir"]
+        try:
+            self._tokenizer = (
+                Tokenizer.tiny() if directory is None else Tokenizer.from_dir(directory)
+            )
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        state = "running" if self._finalizer.alive else "shut down"
+        return f"<Runtime {self.info['model']} on {self.info['device']}, {state}>"
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """What it was asked to be."""
+        return self._config
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What it became: model, vocab_size, max_context, pool_tokens, dtype, device, ..."""
+        return dict(self._client.info)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._tokenizer
+
+    def open(
+        self,
+        *,
+        seed: int | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        cache: bool = True,
+    ) -> Handle:
+        """The root context of a new program instance.
+
+        `seed` fixes its random streams; without one it derives from the Runtime's and the number
+        of programs opened before. Raises BackendError on a Runtime that was shut down.
+        """
+        check_seed("seed", seed)
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InvalidArgument(f"priority={priority!r}: must be an int")
+        if cache_salt is not None:
+            check_text("cache_salt", cache_salt)
+        if not isinstance(cache, bool):
+            raise InvalidArgument(f"cache={cache!r}: must be True or False")
+        self._check_running()
+        number = next(self._num_programs)
+        if seed is None:
+            seed = stream_key(self._config.seed, "program", number, 0)
+        program = Program(self._client.next_id(), seed, priority, cache_salt, cache)
+        return Handle(self._client, self._tokenizer, program, owner=self)
+
+    def generate(
+        self,
+        prompt: Prompt | list[str] | list[list[int]],
+        sampling_params: Mapping[str, Any] | SamplingParams | None = None,
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """Generate after one prompt or each of a list; `{"text", "meta"}` or a list of them.
+
+        A prompt is text or a list of token ids. With `n` above 1, text and meta are lists of n.
+        Everything is checked before anything is computed. When an item of a list fails, the others
+        still finish, then the first failing item's error is raised.
+        """
+        prompts, single = _prompts(prompt, self._client.info["vocab_size"])
+        params = SamplingParams.build(sampling_params)
+        params.check_vocabulary(self._client.info["vocab_size"])
+        handles = [self.open() for _ in prompts]
+        try:
+            calls = self._submit(handles, prompts, params)
+        except BaseException:
+            for handle in handles:
+                handle.forget()
+            raise
+        try:
+            errors = [error for call in calls if (error := call.exception()) is not None]
+        except BaseException:
+            for call in calls:
+                call.abort()
+            raise
+        finally:
+            for handle in handles:
+                handle.close()
+        if errors:
+            raise errors[0]
+        outputs = [_output(call.result(), params.n) for call in calls]
+        return outputs[0] if single else outputs
+
+    def abort(self, program: int) -> None:
+        """End all calls of a program (`Handle.program.program_id`); their callers get Cancelled."""
+        self._client.abort_program(program)
+
+    def stats(self) -> dict[str, float]:
+        """Counters and gauges of the engine, settled: a flat dict of numbers."""
+        self._check_running()
+        return self._client.request("stats")
+
+    def flush_cache(self) -> dict[str, Any]:
+        """Forget all computed tokens that nothing running holds."""
+        self._check_running()
+        return self._client.request("flush")
+
+    def shutdown(self) -> None:
+        """End the engine; calls in flight fail. Safe to repeat."""
+        self._client.shutdown()
+        self._finalizer.detach()
+
+    def _submit(
+        self, handles: list[Handle], prompts: list[Prompt], params: SamplingParams
+    ) -> list[Call[CallResult]]:
+        # In one message, so that prompts with a common beginning are planned together.
+        ops: list[Message] = []
+        calls: list[Call[CallResult]] = []
+        for handle, prompt in zip(handles, prompts, strict=True):
+            if isinstance(prompt, str):
+                handle.append([(prompt, "text")])
+            else:
+                handle.append_ids(prompt)
+            planned, call = handle.plan_generate(params, site="Runtime.generate")
+            ops += planned
+            calls.append(call)
+        self._client.submit(ops, calls)
+        return calls
+
+    def _check_running(self) -> None:
+        if not self._finalizer.alive:
+            raise BackendError(SHUT_DOWN)
+
+
+def _output(result: CallResult, n: int) -> dict[str, Any]:
+    if n == 1:
+        return {"text": result.text, "meta": result.meta[0]}
+    return {"text": result.texts, "meta": result.meta}
+
+
+def _prompts(prompt: object, vocab_size: int) -> tuple[list[Prompt], bool]:
+    """The prompts as a list, and whether a single one was given."""
+    if isinstance(prompt, str):
+        return [check_text("prompt", prompt)], True
+    if not isinstance(prompt, (list, tuple)):
+        raise InvalidArgument(
+            f"prompt={prompt!r}: must be a text, a list of token ids, or a list of either"
+        )
+    if not prompt:
+        raise InvalidArgument("prompt=[]: must hold at least one prompt or token id")
+    if all(isinstance(item, str) for item in prompt):
+        return [check_text(f"prompt[{i}]", item) for i, item in enumerate(prompt)], False
+    if all(isinstance(item, (list, tuple)) for item in prompt):
+        return [_ids(f"prompt[{i}]", item, vocab_size) for i, item in enumerate(prompt)], False
+    if any(isinstance(item, (str, list, tuple)) for item in prompt):
+        raise InvalidArgument(
+            "prompt: a list holds texts, lists of token ids, or token ids; not a mixture"
+        )
+    return [_ids("prompt", prompt, vocab_size)], True
+
+
+def _ids(name: str, item: object, vocab_size: int) -> list[int]:
+    ids = check_token_ids(name, item, vocab_size)
+    if not ids:
+        raise InvalidArgument(f"{name}=[]: must hold at least one token id")
+    return ids

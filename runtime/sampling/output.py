@@ -1,0 +1,177 @@
+"""What a sequence's tokens say: incremental text, stop matching and the cut, in bytes."""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.stops import StopSet
+
+
+class Step(NamedTuple):
+    """What one token added."""
+
+    text: str
+    """Text that is now final and safe to send; often the token's, "" while some is held back."""
+    finished: str | None
+    """None, or why the sequence ended: `stop`, `eos`, `length`, or `finish`'s reason."""
+    matched: str | int | None
+    """The stop text or the token id that ended it; None for `length` and others."""
+
+
+class TextOutput:
+    """The generated text of one sequence, from its first token to its end.
+
+    Rules:
+    - Stops match the UTF-8 bytes of the generated text, across token borders; tokens without text
+      (special ones) don't interrupt a match. The first token that completes a match ends the
+      sequence. Of several matches it completes, the one that begins earliest wins, and of those
+      that begin together the longest.
+    - A match counts only if the token completing it has an index of at least `min_new_tokens`, and
+      so do end ids and stop ids: that many tokens come before the one that ends the call.
+      Earlier matches stay in the text and are never matched again.
+    - Text is held back only while the tail is a proper prefix of a stop or an incomplete UTF-8
+      character. Joined deltas equal the final text, which is `bytes.decode(errors="replace")` of
+      the bytes before the cut.
+    - `include_stop` keeps the stop text, and the token of a `stop_token_ids` end. The model's own
+      end id never stays.
+
+    Each token costs time linear in its own bytes.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Callable[[int], bytes],
+        params: SamplingParams,
+        end_ids: Collection[int],
+        *,
+        limit: int | None = None,
+        stops: StopSet | None = None,
+    ) -> None:
+        """An empty output.
+
+        `limit` lowers `max_new_tokens` (needed where that is "context"); `stops` is a prepared
+        `StopSet(params.stop)`, to be shared between samples.
+        """
+        self._token_bytes = token_bytes
+        self._stops = StopSet(params.stop) if stops is None else stops
+        self._end_ids = frozenset() if params.ignore_eos else frozenset(end_ids)
+        self._stop_ids = frozenset(params.stop_token_ids)
+        self._include_stop = params.include_stop
+        self._min_tokens = params.min_new_tokens
+        own = None if isinstance(params.max_new_tokens, str) else params.max_new_tokens
+        self._limit = min((x for x in (own, limit) if x is not None), default=None)
+        self._data = bytearray()
+        self._ends: list[int] = []  # _ends[i]: bytes of text after token i
+        self._state = 0
+        self._sent = 0  # bytes given to the decoder
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parts: list[str] = []
+        self.finished: str | None = None
+        """None, or the reason of the end."""
+        self.matched: str | int | None = None
+        """The stop text or token id that ended it."""
+        self.kept = 0
+        """After the end: how many leading tokens stay as they are in the context."""
+        self.tail = ""
+        """After the end: text that follows them, the begun part of a cut token, to be tokenised
+        anew as a continuation; mostly "". The ids of the context then decode to `text`."""
+
+    @property
+    def text(self) -> str:
+        """The text sent so far; after the end, the value."""
+        return "".join(self._parts)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens pushed so far that carry output: an end id, or a stop id not kept, isn't one."""
+        return len(self._ends)
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """Token ids that may not be sampled next: those that would end the call too early."""
+        if len(self._ends) >= self._min_tokens:
+            return ()
+        return tuple(sorted(self._end_ids | self._stop_ids))
+
+    def push(self, token: int) -> Step:
+        """Take the next sampled token. Raises RuntimeError after the end."""
+        if self.finished is not None:
+            raise RuntimeError(f"token {token} after the end ({self.finished})")
+        may_end = len(self._ends) >= self._min_tokens
+        if may_end and token in self._end_ids:
+            return self._end("eos", token, len(self._data))
+        stop_id = may_end and token in self._stop_ids
+        if stop_id and not self._include_stop:
+            return self._end("stop", token, len(self._data))
+        match = self._append(self._token_bytes(token))
+        if match is not None and may_end:
+            start, stop = match
+            cut = start + len(stop.encode()) if self._include_stop else start
+            return self._end("stop", stop, cut)
+        if stop_id:
+            return self._end("stop", token, len(self._data))
+        if self._limit is not None and len(self._ends) >= self._limit:
+            return self._end("length", None, len(self._data))
+        held = self._stops.held(self._state)
+        return Step(self._send(len(self._data) - held, held > 0), None, None)
+
+    def finish(self, reason: str = "length") -> Step:
+        """End the sequence from outside, releasing what was held back."""
+        if self.finished is not None:
+            raise RuntimeError(f"already ended ({self.finished})")
+        return self._end(reason, None, len(self._data))
+
+    def _append(self, data: bytes) -> tuple[int, str] | None:
+        """Add a token's bytes; the winning (start, stop) among the matches that end in them."""
+        position = len(self._data)
+        self._data += data
+        self._ends.append(len(self._data))
+        best: tuple[int, int, str] | None = None
+        if self._stops:
+            state = self._state
+            for byte in data:
+                state = self._stops.advance(state, byte)
+                position += 1
+                stop = self._stops.found(state)
+                if stop is not None:
+                    size = len(stop.encode())
+                    candidate = (position - size, -size, stop)
+                    best = candidate if best is None else min(best, candidate)
+            self._state = state
+        return None if best is None else (best[0], best[2])
+
+    def _send(self, end: int, final: bool) -> str:
+        """Decode up to byte `end`; `final`: no character spans it, so an incomplete one is bad.
+
+        Held-back bytes begin with a stop's first byte, which is never a continuation byte, so a
+        character left incomplete before them can't be completed.
+        """
+        text = self._decoder.decode(bytes(self._data[self._sent : end]), final)
+        self._sent = end
+        if text:
+            self._parts.append(text)
+        return text
+
+    def _end(self, reason: str, matched: str | int | None, cut: int) -> Step:
+        self.finished, self.matched = reason, matched
+        text = self._send(cut, True)
+        kept = bisect_right(self._ends, cut)
+        start = self._ends[kept - 1] if kept else 0
+        while start < cut and _splits_character(self._data, start, cut):
+            # The cut token's kept bytes complete a character begun in whole tokens.
+            kept -= 1
+            start = self._ends[kept - 1] if kept else 0
+        self.kept = kept
+        self.tail = self._data[start:cut].decode(errors="replace")
+        return Step(text, reason, matched)
+
+
+def _splits_character(data: bytearray, border: int, end: int) -> bool:
+    """Whether decoding the bytes before and after `border` apart changes the text up to `end`."""
+    low = max(0, border - 3)
+    apart = data[low:border].decode(errors="replace") + data[border:end].decode(errors="replace")
+    return apart != data[low:end].decode(errors="replace")

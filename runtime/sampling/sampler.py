@@ -1,0 +1,242 @@
+"""The sampler: rows of logits and what each sequence asks -> tokens and their log-probabilities.
+
+Every row is drawn from its own logits, parameters and stream, so neighbours in the batch never
+change it. Called by the engine once per step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from ramet.runtime.errors import BackendError, InvalidArgument, RametError
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling import logits as steps
+from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
+from ramet.runtime.sampling.streams import uniform
+from torch import Tensor
+
+BLOCK_ELEMENTS = 2**22
+"""Logits processed at once: 32 MB in float64, about what a CPU's last cache holds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One token to sample: where from, how, and with which randomness."""
+
+    row: int
+    """The row of the logits; several may name one row (siblings of a fork)."""
+    params: SamplingParams
+    key: int
+    """The sequence's stream (`streams.stream_key`)."""
+    index: int
+    """The token's index in the call, which is the element of the stream."""
+    counts: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    """How often each token was generated in this call; read if there is a penalty."""
+    prompt_ids: frozenset[int] | None = None
+    """The prompt's tokens; read if there is a repetition penalty."""
+    banned: tuple[int, ...] = ()
+    """Tokens that may not be sampled now, such as end ids before `min_new_tokens`."""
+
+
+class Sampled(NamedTuple):
+    """The outcome of one `SampleRow`."""
+
+    token: int
+    """The token id; -1 with an error."""
+    logprob: float | None = None
+    """With `return_logprob`: log-probability under the model's raw distribution."""
+    top: list[tuple[float, int]] | None = None
+    """With `return_logprob`: the `top_logprobs_num` likeliest as (log-probability, id), if any."""
+    error: RametError | None = None
+    """Why nothing could be sampled for this row; the others are unaffected."""
+
+
+def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
+    """One outcome per row, in order, from `logits` [n, vocab] of any float type and device.
+
+    Temperature 0 takes the likeliest token, the lowest id among ties. Token ids in bias and bans
+    must lie in the vocabulary (`SamplingParams.check_vocabulary`).
+    """
+    results: list[Sampled | None] = [None] * len(rows)
+    greedy = [i for i, row in enumerate(rows) if _is_plain_greedy(row)]
+    if greedy:
+        for i, result in zip(greedy, _greedy(logits, [rows[i].row for i in greedy]), strict=True):
+            results[i] = result
+    if len(greedy) < len(rows):
+        others = [i for i, result in enumerate(results) if result is None]
+        for group in _blocks(_distributions(rows, others), logits.shape[1]):
+            for i, result in _process(logits, rows, group):
+                results[i] = result
+    done = [result for result in results if result is not None]
+    return _with_logprobs(logits, rows, done)
+
+
+def _is_plain_greedy(row: SampleRow) -> bool:
+    return (
+        row.params.temperature == 0
+        and not row.banned
+        and not row.params.logit_bias
+        and not _is_penalised(row)
+    )
+
+
+def _is_penalised(row: SampleRow) -> bool:
+    params = row.params
+    additive = bool(params.frequency_penalty or params.presence_penalty) and bool(row.counts)
+    repeated = params.repetition_penalty != 1 and bool(row.counts or row.prompt_ids)
+    return additive or repeated
+
+
+def _greedy(logits: Tensor, indices: list[int]) -> list[Sampled]:
+    if indices != list(range(logits.shape[0])):
+        logits = logits[torch.tensor(indices, dtype=torch.long, device=logits.device)]
+    best, tokens = logits.max(-1)  # the first of equals
+    return [
+        _chosen(value, token) for value, token in zip(best.tolist(), tokens.tolist(), strict=True)
+    ]
+
+
+def _chosen(best: float, token: int) -> Sampled:
+    """The outcome `token`, or an error if the row's largest logit shows that it is unusable."""
+    if best == float("-inf"):
+        return Sampled(
+            -1,
+            error=InvalidArgument(
+                "every token is banned (by logit_bias, or as an end id before min_new_tokens): "
+                "there is nothing to sample"
+            ),
+        )
+    if best != best or best == float("inf"):
+        return Sampled(-1, error=BackendError(f"the logits are not finite (their maximum: {best})"))
+    return Sampled(token)
+
+
+def _distributions(rows: Sequence[SampleRow], others: Sequence[int]) -> list[list[int]]:
+    """Group the rows that draw from one and the same distribution, as siblings of a fork do."""
+    groups: dict[object, list[int]] = {}
+    for i in others:
+        row, p = rows[i], rows[i].params
+        same: object = i
+        if not _is_penalised(row):
+            same = (row.row, row.banned, p.logit_bias, p.temperature, p.top_k, p.top_p, p.min_p)
+        groups.setdefault(same, []).append(i)
+    return list(groups.values())
+
+
+def _blocks(groups: list[list[int]], vocab: int) -> list[list[list[int]]]:
+    size = max(1, BLOCK_ELEMENTS // vocab)
+    return [groups[start : start + size] for start in range(0, len(groups), size)]
+
+
+def _process(
+    logits: Tensor, rows: Sequence[SampleRow], groups: list[list[int]]
+) -> list[tuple[int, Sampled]]:
+    """The outcomes of a block of distributions, as (position in `rows`, outcome)."""
+    heads = [rows[group[0]] for group in groups]
+    work = steps.working_copy(logits, [head.row for head in heads])
+    _edit(work, heads)
+    best = work.amax(-1)
+    bests: list[float] = best.tolist()
+    tokens: dict[int, int] = {}
+    random = [
+        g for g, head in enumerate(heads) if head.params.temperature > 0 and _is_finite(bests[g])
+    ]
+    if random:
+        index = torch.tensor(random, device=work.device)
+        chosen = _weights(work[index], best[index], [heads[g].params for g in random])
+        most = max(len(groups[g]) for g in random)
+        uniforms = [
+            [uniform(rows[i].key, rows[i].index) for i in groups[g]]
+            + [0.0] * (most - len(groups[g]))
+            for g in random
+        ]
+        drawn = steps.draw(chosen, torch.tensor(uniforms, dtype=chosen.dtype, device=chosen.device))
+        for g, row in zip(random, drawn.tolist(), strict=True):
+            tokens.update(zip(groups[g], row, strict=False))
+    if len(random) < len(heads):
+        likeliest: list[int] = work.argmax(-1).tolist()
+        for g, group in enumerate(groups):
+            for i in group:
+                tokens.setdefault(i, likeliest[g])
+    return [(i, _chosen(bests[g], tokens[i])) for g, group in enumerate(groups) for i in group]
+
+
+def _is_finite(value: float) -> bool:
+    return float("-inf") < value < float("inf")
+
+
+def _edit(work: Tensor, heads: Sequence[SampleRow]) -> None:
+    """Apply the penalties, biases and bans of `heads` to their rows of `work` [n, vocab]."""
+    repeated: list[tuple[int, int, float]] = []
+    added: list[tuple[int, int, float]] = []
+    for g, head in enumerate(heads):
+        p = head.params
+        if p.repetition_penalty != 1:
+            seen = (head.prompt_ids or frozenset()).union(head.counts)
+            repeated.extend((g, token, p.repetition_penalty) for token in seen)
+        amounts = dict(p.logit_bias)
+        if p.frequency_penalty or p.presence_penalty:
+            for token, count in head.counts.items():
+                penalty = p.frequency_penalty * count + p.presence_penalty
+                amounts[token] = amounts.get(token, 0.0) - (penalty if count else 0.0)
+        bans = [token for token, amount in p.logit_bias if amount <= -100]
+        amounts.update(dict.fromkeys((*bans, *head.banned), float("-inf")))
+        added.extend((g, token, amount) for token, amount in amounts.items())
+    if repeated:
+        steps.repetition_penalty_(work, *_columns(repeated, work))
+    if added:
+        steps.add_(work, *_columns(added, work))
+
+
+def _columns(edits: list[tuple[int, int, float]], work: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    rows, tokens, values = zip(*edits, strict=True)
+    return (
+        torch.tensor(rows, device=work.device),
+        torch.tensor(tokens, device=work.device),
+        torch.tensor(values, dtype=work.dtype, device=work.device),
+    )
+
+
+def _weights(work: Tensor, best: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """The unnormalised probabilities [n, vocab] after temperature, top-k, top-p and min-p."""
+    vocab, device = work.shape[1], work.device
+    floats = torch.tensor(
+        [(p.temperature, p.top_p, p.min_p) for p in params], dtype=torch.float64, device=device
+    )
+    temperatures, top_p, fractions = floats.unbind(1)
+    weights = steps.weights(work, best, temperatures)
+    ranked = [i for i, p in enumerate(params) if 0 < p.top_k < vocab or p.top_p < 1]
+    if ranked:
+        at = torch.tensor(ranked, device=device)
+        top_k = torch.tensor(
+            [min(params[i].top_k, vocab) if params[i].top_k > 0 else vocab for i in ranked],
+            device=device,
+        )
+        total = weights[at].cumsum(-1)[:, -1]
+        filters = steps.Filters(work[at], best[at], temperatures[at], total, top_k, top_p[at])
+        weights[at] *= steps.keep_largest(filters.logits, *steps.rank(filters))
+    if any(p.min_p > 0 for p in params):
+        weights *= steps.min_p(weights, fractions)
+    return weights
+
+
+def _with_logprobs(
+    logits: Tensor, rows: Sequence[SampleRow], results: list[Sampled]
+) -> list[Sampled]:
+    wanted = [
+        i for i, row in enumerate(rows) if row.params.return_logprob and results[i].error is None
+    ]
+    size = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    for start in range(0, len(wanted), size):
+        block = wanted[start : start + size]
+        index = torch.tensor([rows[i].row for i in block], dtype=torch.long, device=logits.device)
+        raw = logits[index]
+        values = token_logprobs(raw, [results[i].token for i in block])
+        counts = [rows[i].params.top_logprobs_num for i in block]
+        tops = top_logprobs(raw, counts) if any(counts) else [[] for _ in block]
+        for i, value, top in zip(block, values, tops, strict=True):
+            results[i] = results[i]._replace(logprob=value, top=top or None)
+    return results

@@ -1,0 +1,1 @@
+"""Scheduling: who waits, who runs, and what the next step computes. Torch-free."""

@@ -1,0 +1,224 @@
+"""Scheduler: chooses what each step computes; admits, retracts and makes room.
+
+The unit of prefill work is a planned edge of the tree, so two sequences that wait for the same
+edge cost it once, and a decode row is a planned edge of one token. Only running sequences pin
+pages. Continuous batching after Orca (Yu et al. 2022), chunked prefill mixed with decodes after
+Sarathi-Serve (Agrawal et al. 2024).
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import time
+from operator import attrgetter
+
+from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.radix_tree import RadixTree
+from ramet.runtime.schedule.batch import Batch, build_batch
+from ramet.runtime.schedule.policy import Policy
+from ramet.runtime.schedule.sequence import Sequence
+
+LOOKAHEAD_TOKENS = 64
+"""Tokens of growth that a sequence must find room for before it is admitted beside others."""
+
+_order = attrgetter("order")
+
+
+class Scheduler:
+    """The waiting heap, the running list (both in policy order) and the plan of a step."""
+
+    def __init__(
+        self, tree: RadixTree, policy: Policy, *, chunk_tokens: int, max_running: int
+    ) -> None:
+        self.tree = tree
+        self.pool = tree.pool
+        self.policy = policy
+        self.chunk_tokens = chunk_tokens
+        self.max_running = min(max_running, chunk_tokens)
+        """Each running sequence may need a row, and a step has at most `chunk_tokens` rows."""
+        self.running: list[Sequence] = []
+        self.retractions = 0
+        self.outgrown: list[Sequence] = []
+        """Running sequences whose own path has outgrown the whole pool; the engine ends them."""
+        self._waiting: list[tuple[tuple[int, ...], int, Sequence]] = []
+        self._num_waiting = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait to run."""
+        return self._num_waiting
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence, whose reference to its node the scheduler now looks after."""
+        sequence.order = self.policy(sequence)
+        self._push(sequence)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out, running or waiting, and let go of its path."""
+        if not sequence.alive:
+            return
+        sequence.alive = False
+        if sequence.running:
+            self._stop(sequence)
+        else:
+            self._num_waiting -= 1
+        self.tree.release(sequence.node)
+
+    def plan(self) -> Batch:
+        """The next step's batch, its slots reserved; empty when there is nothing to do."""
+        self._admit()
+        batch = self._fill()
+        while not batch and self.running and not self.outgrown:
+            self._unblock()
+            batch = self._fill()
+        return batch
+
+    def commit(self, batch: Batch) -> None:
+        """The batch has been computed."""
+        for node, count in batch.ranges:
+            self.tree.commit(node, count)
+
+    def rollback(self, batch: Batch) -> None:
+        """The batch failed: its slots come back."""
+        for node, _ in reversed(batch.ranges):
+            self.tree.cancel_reserved(node)
+
+    # Admission and retraction
+
+    def _push(self, sequence: Sequence) -> None:
+        heapq.heappush(self._waiting, (sequence.order, sequence.arrival, sequence))
+        self._num_waiting += 1
+
+    def _admit(self) -> None:
+        promised = -1
+        while self._waiting and len(self.running) < self.max_running:
+            sequence = self._waiting[0][2]
+            if not sequence.alive:
+                heapq.heappop(self._waiting)
+                continue
+            if promised < 0:
+                promised = self._promised_pages()
+            planned, pinned = self._pages_of(sequence)
+            growth = min(sequence.expected_tokens, LOOKAHEAD_TOKENS)
+            wanted = promised + planned + pinned + -(-growth // self.pool.page_size)
+            if self.running and wanted > self.pool.free_pages + self.pool.cached_pages:
+                return
+            heapq.heappop(self._waiting)
+            self._num_waiting -= 1
+            promised += planned
+            self._start(sequence)
+
+    def _start(self, sequence: Sequence) -> None:
+        sequence.running = True
+        if sequence.started is None:
+            sequence.started = time.monotonic()
+        self.tree.hold(sequence.node)
+        bisect.insort(self.running, sequence, key=_order)
+
+    def _stop(self, sequence: Sequence) -> None:
+        sequence.running = False
+        self.running.remove(sequence)
+        self.tree.unhold(sequence.node)
+
+    def _promised_pages(self) -> int:
+        """Pages that the running sequences' planned tokens will take."""
+        size = self.pool.page_size
+        planned = {node for sequence in self.running for node in sequence.node.missing()}
+        return sum(-(-(len(node.tokens) - node.computed) // size) for node in planned)
+
+    def _pages_of(self, sequence: Sequence) -> tuple[int, int]:
+        """Pages that running this sequence would newly take, and newly pin."""
+        size = self.pool.page_size
+        planned = pinned = 0
+        for node in sequence.node.ancestors():
+            if node.held:
+                break
+            planned += -(-(len(node.tokens) - node.computed) // size)
+            pinned += sum(len(self.pool.pages_of(segment)) for segment in node.segments)
+        return planned, pinned
+
+    def _retract(self, sequence: Sequence) -> None:
+        """Send a running sequence back to wait; what it computed stays as cache."""
+        self.retractions += 1
+        self._stop(sequence)
+        self._push(sequence)
+
+    def _unblock(self) -> None:
+        """Nothing could move: the last in order gives way; a lone one is laid out afresh."""
+        if len(self.running) > 1:
+            self._retract(self.running[-1])
+            return
+        (sequence,) = self.running
+        if -(-sequence.node.end // self.pool.page_size) > self.pool.num_pages:
+            self.outgrown.append(sequence)
+            return
+        self._stop(sequence)
+        self.tree.evict(self.pool.num_pages)
+        self._start(sequence)
+
+    def _room(self, pages: int) -> bool:
+        return self.pool.free_pages >= pages or self.tree.evict(pages)
+
+    # Filling a batch
+
+    def _fill(self) -> Batch:
+        """Decode rows first, then chunks of planned edges in policy order."""
+        ranges: dict[Node, int] = {}
+        prefills: list[Sequence] = []
+        budget = self.chunk_tokens
+        for sequence in list(self.running):
+            if not sequence.running:
+                continue
+            missing = sequence.node.missing()
+            if len(missing) == 1 and len(missing[0].tokens) - missing[0].computed == 1:
+                if missing[0] not in ranges:
+                    budget -= self._decode(sequence, missing[0], ranges)
+            elif missing:
+                prefills.append(sequence)
+        for sequence in prefills:
+            if sequence.running and budget:
+                budget -= self._prefill(sequence, budget, ranges)
+        ready = [s for s in self.running if self._done_after(s.node, ranges)]
+        order = sorted(ranges.items(), key=lambda pair: pair[0].start)
+        return build_batch(order, ready)
+
+    def _decode(self, sequence: Sequence, node: Node, ranges: dict[Node, int]) -> int:
+        """Plan one decode row, retracting from the end of the order until it has a slot."""
+        pages = self.pool.pages_for(node.last_slot(), 1)
+        while not self._room(pages):
+            victim = self.running[-1]
+            if victim is sequence:
+                if len(self.running) > 1:
+                    self._retract(victim)
+                return 0
+            self._retract(victim)
+        self.tree.reserve(node, 1)
+        ranges[node] = 1
+        return 1
+
+    def _prefill(self, sequence: Sequence, budget: int, ranges: dict[Node, int]) -> int:
+        """Plan as much of a sequence's missing path as budget and pool allow; returns rows."""
+        used = 0
+        for node in sequence.node.missing():
+            missing = len(node.tokens) - node.computed
+            if node not in ranges:
+                count = min(missing, budget - used)
+                slot = node.last_slot()
+                if not self._room(self.pool.pages_for(slot, count)):
+                    room = self.pool.free_pages * self.pool.page_size
+                    count = min(count, self.pool.room_after(slot) + room)
+                if not count:
+                    break
+                self.tree.reserve(node, count)
+                ranges[node] = count
+                used += count
+            if ranges[node] < missing:
+                break
+        return used
+
+    @staticmethod
+    def _done_after(node: Node, ranges: dict[Node, int]) -> bool:
+        return all(
+            ranges.get(step, 0) == len(step.tokens) - step.computed for step in node.missing()
+        )

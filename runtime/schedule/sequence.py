@@ -1,0 +1,138 @@
+"""Sequence: the mutable life of one waiting or running path; what the scheduler orders.
+
+A Generation samples along its path; a Branch only needs its path computed, to be scored. Both
+want the same of the scheduler: that the path to `node` is computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ramet.runtime.cache.node import Node
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.output import TextOutput
+from ramet.runtime.sampling.trie import ChoiceTrie
+
+if TYPE_CHECKING:
+    from ramet.runtime.schedule.call import GenerateCall, ScoreCall
+
+
+class Sequence:
+    """Something that waits for its path to be computed, and pins it while it runs."""
+
+    __slots__ = (
+        "alive",
+        "arrival",
+        "node",
+        "order",
+        "priority",
+        "program",
+        "running",
+        "started",
+    )
+
+    def __init__(self, node: Node, program: int, priority: int, arrival: int) -> None:
+        self.node = node
+        """End of the path; one reference is this sequence's."""
+        self.program = program
+        """Number of the program instance, in order of arrival."""
+        self.priority = priority
+        self.arrival = arrival
+        self.running = False
+        self.alive = True
+        self.started: float | None = None
+        """When it was first admitted, in seconds of `time.monotonic`."""
+        self.order: tuple[int, ...] = ()
+        """The policy's key, smallest first; set when the sequence is added to the scheduler."""
+
+    @property
+    def expected_tokens(self) -> int:
+        """Tokens it may still add to its path."""
+        return 0
+
+
+class Branch(Sequence):
+    """A path of scored choices: the logits of the token at path index `border - 1 + i` belong to
+    position `positions[i]` of the trie."""
+
+    __slots__ = ("border", "call", "positions", "trie")
+
+    def __init__(
+        self,
+        node: Node,
+        program: int,
+        priority: int,
+        arrival: int,
+        *,
+        call: ScoreCall,
+        trie: ChoiceTrie,
+        border: int,
+        positions: list[int],
+    ) -> None:
+        super().__init__(node, program, priority, arrival)
+        self.call = call
+        self.trie = trie
+        self.border = border
+        self.positions = positions
+
+
+class Generation(Sequence):
+    """One sample being drawn: its output so far and all it needs to draw the next token."""
+
+    __slots__ = (
+        "call",
+        "counts",
+        "key",
+        "limit",
+        "output",
+        "output_ids",
+        "params",
+        "prompt_ids",
+        "prompt_len",
+        "rows",
+        "sample",
+        "sent",
+        "token_logprobs",
+        "top_logprobs",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        program: int,
+        priority: int,
+        arrival: int,
+        *,
+        call: GenerateCall,
+        params: SamplingParams,
+        sample: int,
+        key: int,
+        limit: int,
+        output: TextOutput,
+    ) -> None:
+        super().__init__(node, program, priority, arrival)
+        self.call = call
+        self.params = params
+        self.sample = sample
+        self.key = key
+        self.limit = limit
+        """Most tokens to sample, the context's end included."""
+        self.output = output
+        self.output_ids: list[int] = []
+        self.counts: dict[int, int] = {}
+        """How often each token was generated, for the penalties."""
+        self.prompt_len = node.end
+        self.prompt_ids: frozenset[int] | None = (
+            frozenset(node.path_ids()) if params.repetition_penalty != 1.0 else None
+        )
+        self.token_logprobs: list[float] = []
+        self.top_logprobs: list[list[tuple[float, int]]] = []
+        self.rows = 0
+        """Decode rows that this sequence was the first to ask for."""
+        self.sent = 0
+        """Tokens already told to a stream."""
+
+    @property
+    def expected_tokens(self) -> int:
+        """Tokens it may still add to its path."""
+        return self.limit - len(self.output_ids)

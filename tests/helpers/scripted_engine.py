@@ -1,0 +1,156 @@
+"""A model whose logits are a function of the path: the engine's oracle, and its plan's judge.
+
+`forward` rebuilds every row's path from the attention items alone, and asserts that each row sees
+each earlier position exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import torch
+from ramet.runtime.engine import Engine
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.streams import stream_key
+from ramet.runtime.schedule.batch import Batch
+from ramet.runtime.tokenizer import Tokenizer
+
+Path = tuple[int, ...]
+Script = Callable[[Path], torch.Tensor]
+
+
+def hashed(vocab_size: int, spread: float = 3.0) -> Script:
+    """Pseudo-random logits that depend on the whole path."""
+
+    def script(path: Path) -> torch.Tensor:
+        seed = int.from_bytes(hashlib.blake2b(repr(path).encode(), digest_size=7).digest(), "big")
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(vocab_size, generator=generator, dtype=torch.float64) * spread
+
+    return script
+
+
+class ScriptedRunner:
+    def __init__(self, vocab_size: int, script: Script | None = None) -> None:
+        self.vocab_size = vocab_size
+        self.script = script or hashed(vocab_size)
+        self.tokens: dict[int, int] = {}
+        self.paths: dict[int, Path] = {}
+        self.rows: list[Path] = []
+        self.batches: list[Batch] = []
+
+    def forward(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        assert len(set(batch.slots)) == len(batch.slots)
+        for slot, token in zip(batch.slots, batch.token_ids, strict=True):
+            self.tokens[slot] = token
+        items = batch.items
+        for row, position in enumerate(batch.positions):
+            seen: dict[int, int] = {}
+            for i in range(len(items.length)):
+                if items.row_start[i] <= row < items.row_end[i]:
+                    for j in range(items.length[i]):
+                        key = items.key_pos[i] + j
+                        if key <= position:
+                            assert key not in seen, "a position is seen twice"
+                            seen[key] = self.tokens[items.slot_start[i] + j]
+            assert sorted(seen) == list(range(position + 1)), "a row misses a position"
+            path = tuple(seen[p] for p in range(position + 1))
+            self.paths[batch.slots[row]] = path
+            self.rows.append(path)
+
+    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+        return torch.stack([self.script(self.paths[slot]) for slot in slots])
+
+
+class Bench:
+    """An engine over a scripted model, driven step by step."""
+
+    def __init__(self, script: Script | None = None, **options: object) -> None:
+        self.tokenizer = Tokenizer.tiny()
+        self.runner = ScriptedRunner(self.tokenizer.vocab_size, script)
+        settings: dict[str, object] = {
+            "pool_tokens": 512,
+            "page_size": 4,
+            "chunk_tokens": 64,
+            "max_running": 32,
+        }
+        self.engine = Engine(self.runner, self.tokenizer, **{**settings, **options})  # type: ignore[arg-type]
+        self.done: dict[int, dict] = {}
+        self.errors: dict[int, dict] = {}
+        self.chunks: list[dict] = []
+        self.next = 0
+
+    def number(self) -> int:
+        self.next += 1
+        return self.next
+
+    def open(self, ids: Sequence[int] = (), **fields: object) -> int:
+        context = self.number()
+        self.engine.submit([{"op": "open", "ctx": context, "program": context, **fields}])
+        if ids:
+            self.append(context, ids)
+        return context
+
+    def append(self, context: int, ids: Sequence[int]) -> None:
+        self.engine.submit([{"op": "append", "ctx": context, "ids": list(ids)}])
+
+    def fork(self, context: int, n: int) -> list[int]:
+        children = [self.number() for _ in range(n)]
+        self.engine.submit([{"op": "fork", "ctx": context, "children": children}])
+        return children
+
+    def generate(self, context: int, stream: bool = False, seed: int = 1, **params) -> int:
+        call = self.number()
+        built = SamplingParams.build({"temperature": 0, "ignore_eos": True, **params})
+        self.engine.submit(
+            [
+                {
+                    "op": "generate",
+                    "ctx": context,
+                    "call": call,
+                    "params": built.to_wire(),
+                    "keys": [stream_key(seed, "", 0, i) for i in range(built.n)],
+                    "stream": stream,
+                }
+            ]
+        )
+        return call
+
+    def close(self, *contexts: int) -> None:
+        self.engine.submit([{"op": "close", "ctx": c} for c in contexts])
+
+    def abort(self, **what: int) -> None:
+        self.engine.submit([{"op": "abort", **what}])
+
+    def collect(self) -> None:
+        for event in self.engine.take_events():
+            if event["ev"] == "done":
+                self.done[event["call"]] = event
+            elif event["ev"] == "error":
+                self.errors[event["call"]] = event
+            elif event["ev"] == "chunk":
+                self.chunks.append(event)
+
+    def step(self) -> None:
+        self.engine.step()
+        self.collect()
+
+    def run(self, limit: int = 20_000) -> None:
+        steps = 0
+        while not self.engine.idle:
+            self.step()
+            steps += 1
+            assert steps < limit, "the engine does not come to rest"
+        self.collect()
+
+    def ids(self, call: int, sample: int = 0) -> list[int]:
+        return self.done[call]["results"][sample]["output_token_ids"]
+
+    def greedy(self, ids: Sequence[int], count: int) -> list[int]:
+        """What the model writes, without any engine."""
+        path = tuple(ids)
+        for _ in range(count):
+            path += (int(self.runner.script(path).argmax()),)
+        return list(path[len(ids) :])
