@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from ramet.kernels import reference
+from ramet.kernels.cpu import gated_mlp as cpu_gated_mlp
+from ramet.kernels.cpu import linear as cpu_linear
 from ramet.kernels.cpu import tree_attention as cpu_tree_attention
 from ramet.kernels.plan import AttentionPlan
 
@@ -24,7 +26,9 @@ def take_rows(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`x @ weight.T + bias`, with `weight` `[out, in]`."""
+    """`x @ weight.T + bias` for `x` `[rows, in]` and `weight` `[out, in]`."""
+    if x.device.type == "cpu":
+        return cpu_linear.linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
@@ -69,6 +73,8 @@ def tree_attention(
 
 def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
     """`down(silu(gate(x)) * up(x))`; `gate_up`, `[2 * inner, hidden]`, is gate's rows then up's."""
+    if x.device.type == "cpu":
+        return cpu_gated_mlp.gated_mlp(x, gate_up, down)
     return reference.gated_mlp(x, gate_up, down)
 
 
@@ -89,5 +95,5 @@ def head_logits(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     float32, or float64 for float64 weights; `weight` comes from `head_weight`.
     """
     if weight.dtype in (torch.float32, torch.float64):
-        return F.linear(hidden.to(weight.dtype), weight)
+        return linear(hidden.to(weight.dtype), weight)
     return torch.mm(hidden, weight.t(), out_dtype=torch.float32)

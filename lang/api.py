@@ -91,10 +91,7 @@ def gen(
     Raises InvalidArgument for a bad argument and UnsupportedFeature for one that no backend can
     honour yet (the constraints are among them), both before any model call.
     """
-    given = {key: value for key, value in options.items() if value is not None}
-    if max_tokens is not None:
-        given["max_tokens"] = max_tokens
-    return _gen(name, given, _call_site())
+    return _gen(name, {"max_tokens": max_tokens, **options}, _call_site())
 
 
 def gen_int(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
@@ -209,17 +206,18 @@ def check_name(name: object) -> None:
         raise InvalidArgument(f"name={name!r}: a variable's name is a str that is not empty")
 
 
-def _gen(name: str | None, given: dict[str, Any], site: str) -> Expr:
-    unknown = given.keys() - GenOptions.__annotations__.keys() - {"max_tokens"}
+def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
+    unknown = options.keys() - GenOptions.__annotations__.keys() - {"max_tokens"}
     if unknown:
         raise InvalidArgument(f"gen() has no argument {min(unknown)!r}")
     if name is not None:
         check_name(name)
-    chosen = [key for key in _EXCLUSIVE if given.get(key) is not None]
+    given = {key: value for key, value in options.items() if value is not None}
+    chosen = [key for key in _EXCLUSIVE if key in given]
     if len(chosen) > 1:
         raise InvalidArgument(f"gen() takes at most one of {', '.join(chosen)}")
     for key in _UNSUPPORTED:
-        if given.get(key) is not None:
+        if key in given:
             raise UnsupportedFeature(
                 f"gen({key}={given[key]!r}) at {site}: no backend of this version supports {key}"
             )
@@ -261,13 +259,11 @@ def _select(
         seen.add(choice)
     number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
     if not number or not math.isfinite(temperature) or temperature < 0:
-        raise InvalidArgument(
-            f"temperature={temperature!r}: must be a finite number of at least 0"
-        )
+        raise InvalidArgument(f"temperature={temperature!r}: must be a finite number of at least 0")
     if temperature > 0 and method is not ChoicesMethod.EXACT_LIKELIHOOD:
         raise InvalidArgument(
-            f"temperature={temperature!r}: only choices_method=exact_likelihood gives probabilities "
-            f"to sample from, {method.value} takes 0"
+            f"temperature={temperature!r}: only choices_method=exact_likelihood gives "
+            f"probabilities to sample from, {method.value} takes 0"
         )
     return Select(name, tuple(choices), method, float(temperature), site)
 

@@ -8,11 +8,9 @@ sentinels is what belongs there. Used by `conversation.py`; knows no state.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import warnings
-import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ramet.lang.backends.protocol import Tokenizer
 from ramet.lang.errors import ProgramError
@@ -58,7 +56,7 @@ class _Place:
     index: int
     before: str
     moved: bool
-    """Whether the system message had to be left out, because it stands elsewhere."""
+    """Whether another message stands there while this one is the last, or alone."""
 
 
 class ChatPieces:
@@ -69,8 +67,7 @@ class ChatPieces:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        # Weak, since the table of these objects is keyed by the tokenizer.
-        self._tokenizer = weakref.ref(tokenizer)
+        self._tokenizer = tokenizer
         self._openings: dict[tuple[tuple[str, ...], str], Opening] = {}
         self._closings: dict[tuple[str, ...], str] = {}
         self._trims: dict[tuple[tuple[str, ...], str], Trim] = {}
@@ -88,7 +85,7 @@ class ChatPieces:
         """The text after the last content of `history` that stands there whatever follows."""
         key = _shorten(history)
         if key not in self._closings:
-            self._closings[key] = os.path.commonprefix(self._tails(key))
+            self._closings[key] = common_prefix(self._tails(key))
         return self._closings[key]
 
     def trim(self, history: tuple[str, ...], role: str) -> Trim:
@@ -179,6 +176,7 @@ class ChatPieces:
             before = _between(text, len(history))
             if before is not None:
                 return _Place(roles, len(history), before, moved)
+            moved = True
         if refusal is not None:
             raise refusal
         return None
@@ -198,14 +196,12 @@ class ChatPieces:
         contents: Mapping[int, str] | None = None,
         generation: bool = False,
     ) -> str:
-        tokenizer = self._tokenizer()
-        assert tokenizer is not None  # Whoever asks holds the backend, and that its tokenizer.
         contents = contents or {}
         messages = [
             {"role": role, "content": contents.get(index, _sentinel(index))}
             for index, role in enumerate(roles)
         ]
-        return tokenizer.render_chat(messages, generation)
+        return self._tokenizer.render_chat(messages, generation)
 
     def _warn(self, what: str) -> None:
         if not self._warned:
@@ -216,6 +212,15 @@ class ChatPieces:
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def common_prefix(texts: Sequence[str]) -> str:
+    """The longest text that all begin with."""
+    shortest = min(texts, key=len, default="")
+    for length, character in enumerate(shortest):
+        if any(text[length] != character for text in texts):
+            return shortest[:length]
+    return shortest
 
 
 def _sentinel(index: int) -> str:

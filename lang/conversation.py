@@ -6,11 +6,10 @@ Every method that takes content gives the pieces of text to append for it. Used 
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any
 
 from ramet.lang.backends.protocol import Piece
-from ramet.lang.chat import ChatPieces, Opening, Trim
+from ramet.lang.chat import ChatPieces, Opening, Trim, common_prefix
 from ramet.lang.errors import ProgramError
 from ramet.lang.values import CallValue
 
@@ -70,7 +69,7 @@ class Conversation:
             )
         self.turns.append(Turn(role))
         self.role, self._fresh, self._held = role, True, ""
-        common = os.path.commonprefix([opening.literal, opening.generation])
+        common = common_prefix([opening.literal, opening.generation])
         self._opening = Opening(opening.literal[len(common) :], opening.generation[len(common) :])
         return [(common, "text")]
 
@@ -112,33 +111,20 @@ class Conversation:
         if self.role is not None:
             self.turns[-1].parts.append(value)
 
-    def adopt(self, branch: Conversation, num_turns: int, text: str) -> None:
-        """Take over what a branch added since it had `num_turns` messages, its text being `text`.
+    def mark(self) -> tuple[int, int, str | None]:
+        """Where it stands: the number of messages, of parts in the last one, and the open role."""
+        return len(self.turns), len(self.turns[-1].parts) if self.turns else 0, self.role
 
-        Raises ProgramError if the branch opened or closed a message that it shares or leaves open.
-        """
-        if len(branch.turns) == num_turns and branch.role == self.role:
-            if self.role is not None:
-                self.turns[-1].parts.append(text)
-                self._opening, self._fresh = None, False
-        elif self.role is None and branch.role is None:
-            self.turns += branch.turns[num_turns:]
-        else:
-            raise ProgramError(
-                "cannot append a branch that closed its parent's message or left one open"
-            )
+    def content_since(self, mark: tuple[int, int, str | None]) -> str | None:
+        """What was added to the message that was open at `mark`; None if other messages were."""
+        num_turns, num_parts, role = mark
+        if len(self.turns) != num_turns or self.role != role:
+            return None
+        return _text(self.turns[-1].parts[num_parts:]) if self.turns else ""
 
     def messages(self) -> list[dict[str, Any]]:
         """The messages as `{"role", "content"}`, waiting for the calls in them."""
-        return [
-            {
-                "role": turn.role,
-                "content": "".join(
-                    part if isinstance(part, str) else part.text() for part in list(turn.parts)
-                ),
-            }
-            for turn in list(self.turns)
-        ]
+        return [{"role": turn.role, "content": _text(turn.parts)} for turn in list(self.turns)]
 
     def _open(self, *, by_model: bool = False) -> list[Piece]:
         opening, self._opening, self._fresh = self._opening, None, False
@@ -150,3 +136,6 @@ class Conversation:
         held, self._held = self._held, ""
         return [(held, "content")]
 
+
+def _text(parts: list[str | CallValue]) -> str:
+    return "".join(part if isinstance(part, str) else part.text() for part in list(parts))

@@ -93,6 +93,6 @@ def nodes_of(value: object) -> Iterator[Expr]:
         yield value
     else:
         raise InvalidArgument(
-            f"cannot append {value!r} of type {type(value).__name__}: a state takes text, gen(...), "
-            "select(...), a role block, or a sum of them (use str(...) for other values)"
+            f"cannot append {value!r} of type {type(value).__name__}: a state takes text, "
+            "gen(...), select(...), a role block, or a sum of them (str(...) makes text)"
         )

@@ -60,14 +60,15 @@ class Instance:
         """Whether it is over, and everything that it held is given back."""
         self.body_over = False
         """Whether the body has ended."""
+        self.state: Any = None
+        """The ProgramState that the body was given."""
         self._seed = seed
-        self._parent = parent
         self._timeout = timeout
         self._claimed = False
         self._runner: int | None = None
-        self._body: Callable[[], object] = lambda: None
+        self._body: Callable[[], object] = _no_body
         self._delivered = False
-        self._branches: list[Branch] = []
+        self._branches: dict[Branch, None] = {}
         self._values: list[CallValue] = []
         self._nested: list[Instance] = []
         self._num_pending = 0
@@ -93,9 +94,9 @@ class Instance:
         name = f"{self._seed}|nested|{len(self._nested)}".encode()
         return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
-    def prepare(self, body: Callable[[], object]) -> None:
-        """Set the body to run."""
-        self._body = body
+    def prepare(self, state: Any, body: Callable[[], object]) -> None:
+        """Set the state, and the body to run on it."""
+        self.state, self._body = state, body
 
     def claim(self) -> bool:
         """Take the right to run the body; True for the first caller only."""
@@ -115,6 +116,7 @@ class Instance:
             self.fail(error)
         finally:
             _current.reset(token)
+            self._body = _no_body  # Its arguments may be large.
             self._end_body()
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
@@ -163,7 +165,12 @@ class Instance:
     def add_branch(self, branch: Branch) -> None:
         """Close `branch` when the body ends, at the latest."""
         with self.changed:
-            self._branches.append(branch)
+            self._branches[branch] = None
+
+    def drop_branch(self, branch: Branch) -> None:
+        """Forget a branch that has been closed."""
+        with self.changed:
+            self._branches.pop(branch, None)
 
     def fail(self, error: BaseException) -> None:
         """End it with `error`: everything that isn't done is aborted. Only the first one counts."""
@@ -203,7 +210,7 @@ class Instance:
 
     def _end_body(self) -> None:
         with self.changed:
-            branches, self._branches = self._branches, []
+            branches = list(self._branches)
         for branch in branches:
             branch.end()
         with self.changed:
@@ -220,7 +227,7 @@ class Instance:
         with self.changed:
             if self.finished or not self.body_over or self._num_pending:
                 return
-            errors = [value.settle() for value in self._values]
+            errors: list[BaseException | None] = [value.settle() for value in self._values]
             errors += [nested._unheard() for nested in self._nested]
             if self.failure is None:
                 self.failure = next((error for error in errors if error is not None), None)
@@ -235,3 +242,7 @@ class Instance:
 
     def _unheard(self) -> BaseException | None:
         return None if self._delivered else self.failure
+
+
+def _no_body() -> None:
+    """A body that does nothing."""

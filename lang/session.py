@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-from ramet.lang.backends.protocol import Backend, Tokenizer
+from ramet.lang.backends.protocol import Backend
 from ramet.lang.chat import ChatPieces
 from ramet.lang.errors import InvalidArgument
 from ramet.lang.threads import Alarm, BodyThreads
 
 
 class GlobalConfig:
-    """Settings of the language for the whole process."""
+    """Settings of the language for the whole process: `ramet.lang.global_config`."""
 
     def __init__(self) -> None:
         self._max_threads = 64
@@ -46,14 +47,17 @@ class Session:
         """The time-outs of runs."""
         self._lock = threading.Lock()
         self._default: Backend | None = None
-        self._chats: weakref.WeakKeyDictionary[Tokenizer, ChatPieces] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._start: Callable[[], Backend] = _start_runtime
+        self._chats: weakref.WeakKeyDictionary[Backend, ChatPieces] = weakref.WeakKeyDictionary()
 
-    def set_default(self, backend: Backend | None) -> None:
-        """Make `backend` the one of programs that name none; None: start a Runtime when needed."""
+    def set_default(self, backend: Backend | Callable[[], Backend] | None) -> None:
+        """Set the backend of programs that name none, or how to start it at the first need."""
         with self._lock:
-            self._default = None if backend is None else check_backend(backend)
+            self._default, self._start = None, _start_runtime
+            if callable(backend):
+                self._start = backend
+            elif backend is not None:
+                self._default = check_backend(backend)
 
     def backend(self, backend: object = None) -> Backend:
         """`backend` if given, else the default one, which is started at the first need."""
@@ -61,17 +65,15 @@ class Session:
             return check_backend(backend)
         with self._lock:
             if self._default is None:
-                from ramet.runtime.runtime import Runtime  # A program may never need it.
-
-                self._default = Runtime()
+                self._default = check_backend(self._start())
             return self._default
 
-    def chat(self, tokenizer: Tokenizer) -> ChatPieces:
-        """The chat pieces of a tokenizer, derived once."""
+    def chat(self, backend: Backend) -> ChatPieces:
+        """The chat pieces of a backend's tokenizer, derived once."""
         with self._lock:
-            chat = self._chats.get(tokenizer)
+            chat = self._chats.get(backend)
             if chat is None:
-                chat = self._chats[tokenizer] = ChatPieces(tokenizer)
+                chat = self._chats[backend] = ChatPieces(backend.tokenizer)
             return chat
 
 
@@ -84,5 +86,30 @@ def check_backend(backend: Any) -> Backend:
     return backend  # type: ignore[no-any-return]
 
 
+def _start_runtime() -> Backend:
+    from ramet.runtime.runtime import Runtime  # Programs on another backend never need it.
+
+    return Runtime()
+
+
 session = Session()
 """This process's own."""
+
+
+def set_default_backend(backend: Backend | Callable[[], Backend] | None) -> None:
+    """Set the backend of programs that name none.
+
+    A function is called for it when it is first needed; None stands for `Runtime`. Raises
+    InvalidArgument for anything else.
+    """
+    session.set_default(backend)
+
+
+def flush_cache(backend: Backend | None = None) -> object:
+    """Have the backend (or the default one) forget cached text that nothing holds."""
+    return session.backend(backend).flush_cache()
+
+
+def get_server_info(backend: Backend | None = None) -> dict[str, Any]:
+    """The counters and sizes of the backend (or the default one)."""
+    return dict(session.backend(backend).stats())

@@ -75,11 +75,17 @@ class CallValue(Value):
         if call is None:
             yield self.text()
             return
-        try:
-            for chunk in call.chunks():
-                yield chunk.text
-        except Exception as error:
-            raise self._explain(error) from None
+        chunks = call.chunks()
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except Exception as error:
+                reason = self._explain(error)
+                break
+            if chunk is None:
+                return
+            yield chunk.text
+        raise reason
 
     def abort(self) -> None:
         """End the call if it is still running."""
@@ -103,7 +109,9 @@ class CallValue(Value):
             try:
                 return call.result()
             except Exception as error:
-                raise self._explain(error) from None
+                reason = self._explain(error)
+            # Outside of the handler, so that the reason keeps its own cause and context.
+            raise reason
         if self._error is not None:
             raise self._explain(self._error)
         assert self._result is not None

@@ -47,7 +47,7 @@ def build_engine(config: RuntimeConfig) -> Engine:
     dtype = resolve_dtype(config.dtype, device, spec)
     pool_tokens = _pool_tokens(config, spec, dtype, max_context)
     weights = (
-        tiny_weights(tokenizer.vocab_size, dtype=dtype, device=device)
+        tiny_weights(spec, dtype=dtype, device=device)
         if found.dir is None
         else load_weights(found.dir, spec, dtype, device)
     )

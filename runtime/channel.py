@@ -82,16 +82,36 @@ def write_frame(fd: int, messages: list[Message]) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def read_frame(fd: int) -> list[Message] | None:
-    """Read one frame from the pipe `fd`, blocking; None at its end, also inside a frame."""
-    header = _read_exactly(fd, _HEADER.size)
-    if header is None:
-        return None
-    body = _read_exactly(fd, _HEADER.unpack(header)[0])
-    if body is None:
-        return None
-    messages: list[Message] = json.loads(body)
-    return messages
+class FrameReader:
+    """Reads frames from the pipe `fd`.
+
+    It works on the plain descriptor: a daemon thread blocked inside a buffered file holds that
+    file's lock, which aborts the interpreter at exit. And it reads as much as there is, because
+    each read gives up the GIL, which busy user threads make slow to get back.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = bytearray()
+
+    def read(self) -> list[Message] | None:
+        """The next frame, blocking; None at the pipe's end, also inside a frame."""
+        if not self._fill(_HEADER.size):
+            return None
+        end = _HEADER.size + _HEADER.unpack_from(self._buffer)[0]
+        if not self._fill(end):
+            return None
+        messages: list[Message] = json.loads(self._buffer[_HEADER.size : end])
+        del self._buffer[:end]
+        return messages
+
+    def _fill(self, num_bytes: int) -> bool:
+        while len(self._buffer) < num_bytes:
+            part = os.read(self._fd, _READ_BYTES)
+            if not part:
+                return False
+            self._buffer += part
+        return True
 
 
 def pump_out(mailbox: Mailbox, fd: int) -> None:
@@ -109,28 +129,15 @@ def pump_out(mailbox: Mailbox, fd: int) -> None:
         mailbox.close()
 
 
-def pump_in(fd: int, mailbox: Mailbox) -> None:
+def pump_in(reader: FrameReader, mailbox: Mailbox) -> None:
     """Put what arrives on the pipe into `mailbox` until the pipe ends; run on a thread."""
     try:
-        while (messages := read_frame(fd)) is not None:
+        while (messages := reader.read()) is not None:
             mailbox.put(messages)
     except OSError:
         pass
     finally:
         mailbox.close()
-
-
-def _read_exactly(fd: int, num_bytes: int) -> bytes | None:
-    # Plain descriptors: a daemon thread blocked inside a buffered reader holds its lock, which
-    # aborts the interpreter at exit.
-    parts: list[bytes] = []
-    while num_bytes:
-        part = os.read(fd, min(num_bytes, _READ_BYTES))
-        if not part:
-            return None
-        parts.append(part)
-        num_bytes -= len(part)
-    return b"".join(parts)
 
 
 def _without_non_finite(value: Any) -> Any:

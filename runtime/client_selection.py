@@ -61,20 +61,24 @@ class Selection:
         result = event["results"][0]
         scores = [_number(score) for score in result["scores"]]
         rows = zip(self.choices, self.border.branches, result["entries"], scores, strict=True)
+        alone = result.get("unconditional")
+        choices = [
+            {
+                "text": choice,
+                "token_ids": branch.ids,
+                "tokens": _texts(branch),
+                "logprobs": [_number(entry) for entry in entries],
+                "score": score,
+            }
+            for choice, branch, entries, score in rows
+        ]
+        for choice, logprobs in zip(choices, alone or (), strict=False):
+            choice["unconditional_logprobs"] = logprobs
         return {
             "prompt_token_ids": prompt_ids,
             **event["meta"],
             "index": result["index"],
-            "choices": [
-                {
-                    "text": choice,
-                    "token_ids": branch.ids,
-                    "tokens": _texts(branch),
-                    "logprobs": [_number(entry) for entry in entries],
-                    "score": score,
-                }
-                for choice, branch, entries, score in rows
-            ],
+            "choices": choices,
             "scores": scores,
             "probabilities": result["probabilities"],
         }

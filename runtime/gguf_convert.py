@@ -21,8 +21,6 @@ from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.gguf_tokenizer import end_ids, tokenizer_files
 from safetensors.numpy import save_file
 
-CONVERTER_VERSION = 1
-"""Goes up whenever the same file would convert to something else."""
 SHARD_BYTES = 2 << 30
 """Most bytes of one weight file, and about the memory that a conversion holds."""
 
@@ -90,7 +88,7 @@ def convert(
         reader = gguf.GGUFReader(source)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
     except (ValueError, IndexError, OverflowError) as error:
-        raise InvalidArgument(f"{source}: is not a readable GGUF file: {error}") from error
+        raise InvalidArgument(f"is not a readable GGUF file: {error}") from error
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config = model_config(metadata, tensors)
     ids = {key: config[key] for key in config if key.endswith("_token_id")}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """A run's totals; all but `calls` and `seconds` count tokens."""
+    """A run's totals; all but `calls` and `seconds` count tokens. As text, it is the report."""
 
     calls: int
     computed: int
@@ -23,10 +23,10 @@ class Report:
     seconds: float
 
     @classmethod
-    def of(cls, stats: Mapping[str, float], calls: int, seconds: float) -> Report:
+    def of(cls, stats: Mapping[str, float], seconds: float) -> Report:
         """From a Runtime's `stats()`."""
         return cls(
-            calls=calls,
+            calls=int(stats["calls"]),
             computed=int(stats["computed_tokens"]),
             cached=int(stats["cached_tokens"]),
             generated=int(stats["generated_tokens"]),

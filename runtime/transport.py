@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ramet.runtime import worker
-from ramet.runtime.channel import Mailbox, Message, pump_out, read_frame
+from ramet.runtime.channel import FrameReader, Mailbox, Message, pump_out
 from ramet.runtime.config import RuntimeConfig, worker_environment
 from ramet.runtime.errors import BackendError
 
@@ -78,6 +78,8 @@ class ProcessTransport:
             )
         except OSError as error:
             raise BackendError(f"the engine process could not be started: {error}") from error
+        assert self._process.stdout is not None
+        self._events = FrameReader(self._process.stdout.fileno())
         self._outbox = Mailbox()
         self._outbox.put([{"config": dataclasses.asdict(config)}])
         self._pump = threading.Thread(target=self._write, name="ramet-send", daemon=True)
@@ -94,10 +96,11 @@ class ProcessTransport:
 
     def receive(self) -> list[Message] | None:
         """The next frame of events."""
-        assert self._process.stdout is not None
+        if self._process.stdout is None or self._process.stdout.closed:
+            return None
         try:
-            return read_frame(self._process.stdout.fileno())
-        except (OSError, ValueError):
+            return self._events.read()
+        except OSError:
             return None
 
     def stop(self, seconds: float) -> None:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ramet.runtime.channel import Mailbox, Message, pump_in, pump_out, read_frame
+from ramet.runtime.channel import FrameReader, Mailbox, Message, pump_in, pump_out
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import RametError, to_wire
 
@@ -89,12 +89,13 @@ def main(build: BuildEngine = build_engine) -> int:
     # A terminal's Ctrl-C is the client's to handle; it shuts this process down in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ops_fd, events_fd = _claim_standard_pipes()
-    first = read_frame(ops_fd)
+    reader = FrameReader(ops_fd)
+    first = reader.read()
     if first is None:
         return 0
     inbox, outbox = Mailbox(), Mailbox()
     pumps = [
-        threading.Thread(target=pump_in, args=(ops_fd, inbox), name="ramet-ops", daemon=True),
+        threading.Thread(target=pump_in, args=(reader, inbox), name="ramet-ops", daemon=True),
         threading.Thread(target=pump_out, args=(outbox, events_fd), name="ramet-ev", daemon=True),
     ]
     for pump in pumps:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CANDIDATES = 1024
-"""How many of the likeliest tokens top-p looks at before it sorts the whole row: a full sort of
-49,152 logits takes six times as long as finding their 1,024 largest."""
+CANDIDATES = 256
+"""How many of the likeliest tokens top-p looks at first; eight times as many wherever they don't
+have the mass. Of 49,152 logits the 256 largest are found in 0.2 ms, 8,192 in 1.2, all sorted in
+4.8."""
 
 _SMALLEST = torch.finfo(torch.float64).tiny
 
@@ -51,8 +52,8 @@ def weights(logits: Tensor, best: Tensor, temperatures: Tensor) -> Tensor:
     `logits` [n, vocab] float64, `best` [n] their finite maxima, `temperatures` [n] above 0.
     """
     # Subtracting first keeps the smallest temperatures finite: 0 / t = 0, the rest -> -inf.
-    scaled = (logits - best[:, None]) / temperatures.clamp_min(_SMALLEST)[:, None]
-    return scaled.exp()
+    scaled = logits - best[:, None]
+    return scaled.div_(temperatures.clamp_min(_SMALLEST)[:, None]).exp_()
 
 
 class Filters(NamedTuple):
@@ -82,9 +83,10 @@ def rank(rows: Filters) -> tuple[Tensor, Tensor]:
     vocab = rows.logits.shape[1]
     size = min(vocab, int(torch.where(rows.top_k < vocab, rows.top_k, CANDIDATES).max()))
     counts, thresholds, found = _rank(rows, size)
-    if not bool(found.all()):
-        rest = (~found).nonzero()[:, 0]
-        counts[rest], thresholds[rest], _ = _rank(Filters(*(x[rest] for x in rows)), vocab)
+    while not bool(found.all()):
+        size = min(vocab, 8 * size)
+        left = (~found).nonzero()[:, 0]
+        counts[left], thresholds[left], found[left] = _rank(Filters(*(x[left] for x in rows)), size)
     return counts, thresholds
 
 

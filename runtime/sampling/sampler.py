@@ -18,8 +18,9 @@ from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
 from ramet.runtime.sampling.streams import uniform
 from torch import Tensor
 
-BLOCK_ELEMENTS = 2**22
-"""Logits processed at once: 32 MB in float64, about what a CPU's last cache holds."""
+BLOCK_ELEMENTS = 2**18
+"""Logits processed at once: 2 MB in float64. On a CPU, blocks that stay in its caches took a third
+less time than blocks of 2**22."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class SampleRow:
     index: int
     """The token's index in the call, which is the element of the stream."""
     counts: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    """How often each token was generated in this call; read if there is a penalty."""
+    """How often each token was generated in this call (no zeros); read if there is a penalty."""
     prompt_ids: frozenset[int] | None = None
     """The prompt's tokens; read if there is a repetition penalty."""
     banned: tuple[int, ...] = ()
@@ -170,34 +171,45 @@ def _is_finite(value: float) -> bool:
 
 def _edit(work: Tensor, heads: Sequence[SampleRow]) -> None:
     """Apply the penalties, biases and bans of `heads` to their rows of `work` [n, vocab]."""
-    repeated: list[tuple[int, int, float]] = []
-    added: list[tuple[int, int, float]] = []
+    repeated, added = _Edits(), _Edits()
     for g, head in enumerate(heads):
         p = head.params
         if p.repetition_penalty != 1:
             seen = (head.prompt_ids or frozenset()).union(head.counts)
-            repeated.extend((g, token, p.repetition_penalty) for token in seen)
+            repeated.put(g, dict.fromkeys(seen, p.repetition_penalty))
         amounts = dict(p.logit_bias)
         if p.frequency_penalty or p.presence_penalty:
             for token, count in head.counts.items():
                 penalty = p.frequency_penalty * count + p.presence_penalty
-                amounts[token] = amounts.get(token, 0.0) - (penalty if count else 0.0)
+                amounts[token] = amounts.get(token, 0.0) - penalty
         bans = [token for token, amount in p.logit_bias if amount <= -100]
         amounts.update(dict.fromkeys((*bans, *head.banned), float("-inf")))
-        added.extend((g, token, amount) for token, amount in amounts.items())
-    if repeated:
-        steps.repetition_penalty_(work, *_columns(repeated, work))
-    if added:
-        steps.add_(work, *_columns(added, work))
+        added.put(g, amounts)
+    if repeated.rows:
+        steps.repetition_penalty_(work, *repeated.columns(work))
+    if added.rows:
+        steps.add_(work, *added.columns(work))
 
 
-def _columns(edits: list[tuple[int, int, float]], work: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows, tokens, values = zip(*edits, strict=True)
-    return (
-        torch.tensor(rows, device=work.device),
-        torch.tensor(tokens, device=work.device),
-        torch.tensor(values, dtype=work.dtype, device=work.device),
-    )
+class _Edits:
+    """Single logits to change, as three columns: row, token, value."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.tokens: list[int] = []
+        self.values: list[float] = []
+
+    def put(self, row: int, values: Mapping[int, float]) -> None:
+        self.rows.extend([row] * len(values))
+        self.tokens.extend(values)
+        self.values.extend(values.values())
+
+    def columns(self, work: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            torch.tensor(self.rows, device=work.device),
+            torch.tensor(self.tokens, device=work.device),
+            torch.tensor(self.values, dtype=work.dtype, device=work.device),
+        )
 
 
 def _weights(work: Tensor, best: Tensor, params: Sequence[SamplingParams]) -> Tensor:
@@ -210,7 +222,8 @@ def _weights(work: Tensor, best: Tensor, params: Sequence[SamplingParams]) -> Te
     weights = steps.weights(work, best, temperatures)
     ranked = [i for i, p in enumerate(params) if 0 < p.top_k < vocab or p.top_p < 1]
     if ranked:
-        at = torch.tensor(ranked, device=device)
+        whole = len(ranked) == len(params)  # a slice copies nothing
+        at = slice(None) if whole else torch.tensor(ranked, device=device)
         top_k = torch.tensor(
             [min(params[i].top_k, vocab) if params[i].top_k > 0 else vocab for i in ranked],
             device=device,

@@ -99,7 +99,8 @@ class FakeEngine:
         self.closed.add(op["ctx"])
 
     def _abort(self, op: dict[str, Any]) -> None:
-        for call in list(self.running.values()):
+        queued = [o for queue in self.queues.values() for o in queue if "call" in o]
+        for call in [*self.running.values(), *queued]:
             owner = self.programs[call["ctx"]]
             if op.get("call") == call["call"] or op.get("program") == owner:
                 self._fail(call, "Cancelled", "aborted")
@@ -181,7 +182,9 @@ class FakeEngine:
         self.events.append({"ev": "done", "call": op["call"], "results": results, "meta": meta})
 
     def _fail(self, call: dict[str, Any], kind: str, message: str) -> None:
-        self.running.pop(call["ctx"], None)
+        ctx = call["ctx"]
+        self.running.pop(ctx, None)
+        self.queues[ctx] = [op for op in self.queues[ctx] if op is not call]
         event = {"ev": "error", "call": call["call"], "kind": kind, "message": message}
         self.events.append(event)
 

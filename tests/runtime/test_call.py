@@ -4,7 +4,6 @@ import threading
 from typing import Any
 
 import pytest
-
 from ramet.runtime.call import Call, CallResult, Chunk
 from ramet.runtime.errors import BackendError
 

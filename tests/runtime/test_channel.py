@@ -1,18 +1,18 @@
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 from collections.abc import Iterator
 
 import pytest
-
 from ramet.runtime.channel import (
+    FrameReader,
     Mailbox,
     encode_frame,
     pump_in,
     pump_out,
-    read_frame,
     write_frame,
 )
 
@@ -24,10 +24,8 @@ def pipe() -> Iterator[tuple[int, int]]:
     ends = os.pipe()
     yield ends
     for fd in ends:
-        try:
+        with contextlib.suppress(OSError):
             os.close(fd)
-        except OSError:
-            pass
 
 
 def _on_thread(target: object, *args: object) -> threading.Thread:
@@ -43,13 +41,13 @@ def test_a_frame_gives_back_what_was_written(pipe: tuple[int, int]) -> None:
         {"key": 2**64 - 1, "seed": -(2**63), "nested": [[1, [2.5]], {}]},
     ]
     write_frame(write_fd, messages)
-    assert read_frame(read_fd) == messages
+    assert FrameReader(read_fd).read() == messages
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 5e-324, -0.0, 1.7976931348623157e308, 1e22])
 def test_floats_cross_exactly(pipe: tuple[int, int], value: float) -> None:
     write_frame(pipe[1], [{"x": value}])
-    frame = read_frame(pipe[0])
+    frame = FrameReader(pipe[0]).read()
     assert frame is not None
     assert math.copysign(1, frame[0]["x"]) == math.copysign(1, value)
     assert frame[0]["x"] == value
@@ -57,13 +55,20 @@ def test_floats_cross_exactly(pipe: tuple[int, int], value: float) -> None:
 
 def test_what_json_lacks_becomes_null(pipe: tuple[int, int]) -> None:
     write_frame(pipe[1], [{"x": [math.nan, math.inf, -math.inf, (1.5,)], "y": 2}])
-    assert read_frame(pipe[0]) == [{"x": [None, None, None, [1.5]], "y": 2}]
+    assert FrameReader(pipe[0]).read() == [{"x": [None, None, None, [1.5]], "y": 2}]
+
+
+def test_frames_that_arrive_together_are_read_one_by_one(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b"".join(encode_frame([{"i": i}]) for i in range(3)))
+    os.close(pipe[1])
+    reader = FrameReader(pipe[0])
+    assert [reader.read() for _ in range(4)] == [[{"i": 0}], [{"i": 1}], [{"i": 2}], None]
 
 
 def test_a_frame_larger_than_the_pipe(pipe: tuple[int, int]) -> None:
     messages = [{"ids": list(range(300_000))}]
     writer = _on_thread(write_frame, pipe[1], messages)
-    assert read_frame(pipe[0]) == messages
+    assert FrameReader(pipe[0]).read() == messages
     writer.join()
 
 
@@ -71,7 +76,7 @@ def test_a_frame_larger_than_the_pipe(pipe: tuple[int, int]) -> None:
 def test_a_pipe_that_ends_reads_as_the_end(pipe: tuple[int, int], cut: int) -> None:
     os.write(pipe[1], encode_frame([{"op": "stats"}])[:cut])
     os.close(pipe[1])
-    assert read_frame(pipe[0]) is None
+    assert FrameReader(pipe[0]).read() is None
 
 
 def test_drain_takes_everything_at_once_and_in_order() -> None:
@@ -128,7 +133,7 @@ def test_a_reader_that_does_not_read_never_blocks_put(pipe: tuple[int, int]) -> 
     for i in range(100):
         assert outbox.put([{"i": i, "text": "x" * 10_000}])  # 1 MB, a pipe holds 64 KB.
     outbox.close()
-    reader = _on_thread(pump_in, pipe[0], inbox)
+    reader = _on_thread(pump_in, FrameReader(pipe[0]), inbox)
     writer.join()
     os.close(pipe[1])
     reader.join()

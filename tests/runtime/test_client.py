@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
 from ramet.runtime.call import Call, CallResult
 from ramet.runtime.client import SHUT_DOWN, EngineClient
 from ramet.runtime.client_generation import generation_result
 from ramet.runtime.errors import BackendError, Cancelled, PoolTooSmall, UnsupportedFeature
 from ramet.runtime.token_path import TokenPath
 from ramet.runtime.transport import ProcessTransport
+
 from tests.runtime.fake_engine import ISOLATIONS, children, no_leaks, start_client
 
 __all__ = ["no_leaks"]

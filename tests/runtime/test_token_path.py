@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ramet.runtime.call import Call, CallResult
 from ramet.runtime.errors import BackendError
 from ramet.runtime.token_path import TokenPath

@@ -126,7 +126,10 @@ KINDS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], dict[str, Any]]] = {
     "byte-level, prefix space": (lambda: _byte_level(True), {}),
     "byte-level, BOS": (lambda: _with_bos(_byte_level(), keep=True), {}),
     "byte-level, BOS in its settings only": (_byte_level, {"add_bos_token": True}),
-    "byte-level, BOS despite its settings": (lambda: _with_bos(_byte_level()), {"add_bos_token": False}),
+    "byte-level, BOS despite its settings": (
+        lambda: _with_bos(_byte_level()),
+        {"add_bos_token": False},
+    ),
     "llama 2": (lambda: _with_bos(_sentencepiece("prepend")), {}),
     "llama 2, its own class": (
         lambda: _with_bos(_sentencepiece("prepend")),
@@ -207,9 +210,9 @@ def test_pieces_are_tokenised_together(pair: tuple[Tokenizer, Any]) -> None:
     pieces += [("er", "text"), ("<|im_end|> do", "text"), ("ne", "content")]
     assert ours.encode(pieces) == ours.encode(whole)
     split = [("<|im_", "text"), ("start|>", "content"), ("<|im_end|>", "text")]
-    assert [token for token in ours.encode(split, continuation=True) if token in ours.special_ids] == [
-        ours.special_id("<|im_end|>")
-    ]
+    assert [
+        token for token in ours.encode(split, continuation=True) if token in ours.special_ids
+    ] == [ours.special_id("<|im_end|>")]
 
 
 def test_runs_between_specials_equal_the_whole(pair: tuple[Tokenizer, Any]) -> None:

@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from ramet.runtime import transport as module
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import BackendError
 from ramet.runtime.transport import ProcessTransport, launch
+
 from tests.runtime.fake_engine import ISOLATIONS, children, no_leaks, start_transport
 
 __all__ = ["no_leaks"]

@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import pytest
-
 from ramet.runtime import worker
-from ramet.runtime.channel import Mailbox, read_frame, write_frame
+from ramet.runtime.channel import FrameReader, Mailbox, write_frame
 from ramet.runtime.config import worker_environment
+
 from tests.runtime import fake_engine
 from tests.runtime.fake_engine import FakeEngine, fake_config
 
@@ -103,22 +103,22 @@ def _process() -> subprocess.Popen[bytes]:
     )
 
 
-def _fds(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+def _ends(process: subprocess.Popen[bytes]) -> tuple[int, FrameReader]:
     assert process.stdin is not None
     assert process.stdout is not None
-    return process.stdin.fileno(), process.stdout.fileno()
+    return process.stdin.fileno(), FrameReader(process.stdout.fileno())
 
 
 def test_the_process_answers_on_its_pipe_alone_and_ends_with_its_client() -> None:
     with _process() as process:
-        ops_fd, events_fd = _fds(process)
+        ops_fd, events = _ends(process)
         write_frame(ops_fd, [{"config": dataclasses.asdict(fake_config("process"))}])
-        ready = read_frame(events_fd)
+        ready = events.read()
         assert ready is not None
         assert ready[0]["ev"] == "ready"
         process.send_signal(signal.SIGINT)  # A terminal's Ctrl-C is the client's affair.
         write_frame(ops_fd, [{"op": "stats", "call": 3}])
-        answer = read_frame(events_fd)
+        answer = events.read()
         assert answer is not None
         assert answer[0]["call"] == 3
         process.stdin.close()  # type: ignore[union-attr]
@@ -135,11 +135,11 @@ def test_the_process_ends_at_once_without_a_configuration() -> None:
 
 def test_a_crash_ends_the_process_after_its_last_words() -> None:
     with _process() as process:
-        ops_fd, events_fd = _fds(process)
+        ops_fd, events = _ends(process)
         write_frame(ops_fd, [{"config": dataclasses.asdict(fake_config("process"))}])
         write_frame(ops_fd, [OPEN, APPEND, _generate(5, "crash")])
         frames = []
-        while (frame := read_frame(events_fd)) is not None:
+        while (frame := events.read()) is not None:
             frames += frame
         assert [event["ev"] for event in frames] == ["ready", "fatal"]
         assert process.wait() == 1

@@ -1,0 +1,113 @@
+"""The language: Python functions as programs of generations, choices, forks and joins.
+
+    import ramet.lang as rm
+
+    @rm.function
+    def few_shot(s, question):
+        s += "Q: What is the capital of France?\\nA: Paris\\n"
+        s += "Q: " + question + "\\nA:" + rm.gen("answer", stop="\\n", max_tokens=16)
+
+    state = few_shot.run(question="What is the capital of Italy?")
+    print(state["answer"])
+
+Importing this loads no model and no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ramet.lang.api import (
+    assistant,
+    assistant_begin,
+    assistant_end,
+    gen,
+    gen_int,
+    gen_string,
+    image,
+    select,
+    special,
+    system,
+    system_begin,
+    system_end,
+    user,
+    user_begin,
+    user_end,
+    video,
+)
+from ramet.lang.choices import (
+    exact_likelihood,
+    greedy_token_selection,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+)
+from ramet.lang.errors import (
+    BackendError,
+    Cancelled,
+    ContextOverflow,
+    GrammarError,
+    InvalidArgument,
+    PoolTooSmall,
+    ProgramError,
+    RametError,
+    UnsupportedFeature,
+)
+from ramet.lang.group import ProgramStateGroup
+from ramet.lang.program import Function, function
+from ramet.lang.session import flush_cache, get_server_info, session, set_default_backend
+from ramet.lang.state import ProgramState
+
+if TYPE_CHECKING:
+    from ramet.runtime.runtime import Runtime
+
+global_config = session.config
+
+__all__ = [
+    "BackendError",
+    "Cancelled",
+    "ContextOverflow",
+    "Function",
+    "GrammarError",
+    "InvalidArgument",
+    "PoolTooSmall",
+    "ProgramError",
+    "ProgramState",
+    "ProgramStateGroup",
+    "RametError",
+    "Runtime",
+    "UnsupportedFeature",
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "exact_likelihood",
+    "flush_cache",
+    "function",
+    "gen",
+    "gen_int",
+    "gen_string",
+    "get_server_info",
+    "global_config",
+    "greedy_token_selection",
+    "image",
+    "select",
+    "set_default_backend",
+    "special",
+    "system",
+    "system_begin",
+    "system_end",
+    "token_length_normalized",
+    "unconditional_likelihood_normalized",
+    "user",
+    "user_begin",
+    "user_end",
+    "video",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Runtime":
+        # Programs on another backend never need the embedded engine's client.
+        from ramet.runtime.runtime import Runtime
+
+        return Runtime
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

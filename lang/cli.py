@@ -1,0 +1,213 @@
+"""The `ramet` command: runs programs on the embedded Runtime, and says what models there are.
+
+It is the command line of the language, and only assembles what the rooms offer.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.metadata
+import inspect
+import itertools
+import runpy
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import click
+from ramet.runtime.config import DTYPES, ISOLATIONS, POLICIES, RuntimeConfig
+from ramet.runtime.errors import RametError
+from ramet.runtime.metrics import Report
+from ramet.runtime.runtime import Runtime
+
+PROGRAM_FAILED = 1
+"""Exit status when the program raised an exception of its own."""
+REFUSED = 2
+"""Exit status when ramet refused something; also click's, for wrong usage."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+_ALLOWED = {"dtype": DTYPES, "policy": POLICIES, "isolation": ISOLATIONS}
+_CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
+
+
+class _IntOrWord(click.ParamType):
+    """An int if it looks like one; RuntimeConfig knows which words are allowed."""
+
+    name = "integer"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        try:
+            return int(value)
+        except ValueError:
+            return str(value)
+
+
+def _runtime_options(command: _CommandT) -> _CommandT:
+    """One option per field of RuntimeConfig, with the field's own words as help."""
+    words = _field_docs()
+    for field in reversed(dataclasses.fields(RuntimeConfig)):
+        kind: Any = click.Choice(_ALLOWED[field.name]) if field.name in _ALLOWED else None
+        if kind is None and "int" in str(field.type):
+            kind = _IntOrWord() if "str" in str(field.type) else click.INT
+        option = click.option(
+            "--" + field.name.replace("_", "-"),
+            field.name,
+            type=kind,
+            default=field.default,
+            show_default=True,
+            help=words.get(field.name),
+        )
+        command = option(command)
+    return command
+
+
+def _field_docs() -> dict[str, str]:
+    """The text below each field of RuntimeConfig."""
+    body = ast.parse(inspect.getsource(RuntimeConfig)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: doc.value.value.replace("`", "")
+        for field, doc in itertools.pairwise(body.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+        and isinstance(doc.value.value, str)
+    }
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("ramet")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="ramet")
+def main() -> None:
+    """Run structured-generation programs on the embedded engine."""
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_runtime_options
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(file: Path, args: tuple[str, ...], **fields: Any) -> None:
+    """Run the program FILE with the default backend set up as the options say.
+
+    Its own arguments follow after `--`. A report of what was computed and what was reused is
+    printed on the error stream when it ends.
+    """
+    try:
+        RuntimeConfig(**fields)
+    except RametError as error:
+        _refuse(str(error))
+    sys.exit(_Run(file, args, fields).status())
+
+
+@main.command()
+def models() -> None:
+    """List the built-in models and how to name others."""
+    from ramet.runtime.builtin_model import list_models
+
+    rows = [(m.name, m.description, m.where, "cached" if m.cached else "") for m in list_models()]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+class _Run:
+    """One `ramet run`."""
+
+    def __init__(self, file: Path, args: tuple[str, ...], fields: dict[str, Any]) -> None:
+        self._file = file
+        self._args = args
+        self._fields = fields
+        self._runtime: Runtime | None = None
+
+    def status(self) -> int:
+        """Run the program, report, end the engine; the exit status."""
+        from ramet.lang import set_default_backend
+
+        set_default_backend(self._start)
+        begun = time.perf_counter()
+        try:
+            status = self._program()
+            self._report(time.perf_counter() - begun)
+        finally:
+            if self._runtime is not None:
+                self._runtime.shutdown()
+        return status
+
+    def _start(self) -> Runtime:
+        self._runtime = Runtime(**self._fields)
+        return self._runtime
+
+    def _program(self) -> int:
+        # As `python FILE` would: its folder is where its imports are looked up first.
+        sys.argv = [str(self._file), *self._args]
+        sys.path.insert(0, str(self._file.resolve().parent))
+        try:
+            runpy.run_path(str(self._file), run_name="__main__")
+        except SystemExit as end:
+            return _exit_status(end)
+        except KeyboardInterrupt:
+            click.echo("ramet: interrupted", err=True)
+            return INTERRUPTED
+        except RametError as error:
+            click.echo(f"ramet: {self._place(error)}{type(error).__name__}: {error}", err=True)
+            return REFUSED
+        except BaseException as error:
+            shown = self._own_trace(error.__traceback__)
+            traceback.print_exception(type(error), error, shown)
+            return PROGRAM_FAILED
+        return 0
+
+    def _report(self, seconds: float) -> None:
+        if self._runtime is None:
+            return
+        try:
+            stats = self._runtime.stats()
+        except RametError:  # The engine is gone, and the program has said why.
+            return
+        sys.stdout.flush()
+        click.echo(f"ramet: {Report.of(stats, seconds)}", err=True)
+
+    def _own_trace(self, trace: TracebackType | None) -> TracebackType | None:
+        """The part of a traceback that begins in the program."""
+        own = trace
+        while own is not None and own.tb_frame.f_code.co_filename != str(self._file):
+            own = own.tb_next
+        return own
+
+    def _place(self, error: BaseException) -> str:
+        """The last line of the program that led to `error`."""
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(self._file)]
+        return f"{self._file}:{lines[-1]}: " if lines else ""
+
+
+def _exit_status(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return int(end.code or 0)
+    click.echo(end.code, err=True)
+    return PROGRAM_FAILED
+
+
+def _refuse(message: str) -> None:
+    click.echo(f"ramet: {message}", err=True)
+    sys.exit(REFUSED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""`ProgramStateGroup`: the branches of one fork."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Self
+
+from ramet.lang.errors import InvalidArgument, ProgramError
+from ramet.lang.values import GatheredValue
+
+if TYPE_CHECKING:
+    from ramet.lang.state import ProgramState
+
+GATHER, APPEND = "gather_variable", "concate_and_append"
+
+
+class ProgramStateGroup:
+    """Branches in order; `fs += x` appends the same to each, a list's items one to each, or
+    `x(i)` to the i-th."""
+
+    def __init__(self, states: list[ProgramState], parent: ProgramState) -> None:
+        self.states = states
+        """The branches."""
+        self._parent = parent
+        self._joined = False
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __iter__(self) -> Iterator[ProgramState]:
+        return iter(self.states)
+
+    def __getitem__(self, index: int) -> ProgramState:
+        return self.states[index]
+
+    def __iadd__(self, value: object) -> Self:
+        if isinstance(value, (list, tuple)):
+            if len(value) != len(self.states):
+                raise InvalidArgument(
+                    f"a list of {len(value)} cannot be appended to {len(self.states)} branches"
+                )
+            items = list(value)
+        elif callable(value):
+            items = [value(index) for index in range(len(self.states))]
+        else:
+            items = [value] * len(self.states)
+        for state, item in zip(self.states, items, strict=True):
+            state += item
+        return self
+
+    def join(self, mode: str = GATHER) -> None:
+        """End the branches and bring what they made to their parent.
+
+        "gather_variable": each variable that is new in the branches becomes a list in the parent,
+        in their order, without waiting; their text is dropped. "concate_and_append": their text is
+        appended to the parent in order, after waiting for it; variables are dropped.
+
+        Raises InvalidArgument for another mode, ProgramError for a second join.
+        """
+        if mode not in (GATHER, APPEND):
+            raise InvalidArgument(f"mode={mode!r}: must be {GATHER!r} or {APPEND!r}")
+        if self._joined:
+            raise ProgramError("these branches have been joined already")
+        self._joined = True
+        branches, parent = [state._branch for state in self.states], self._parent._branch
+        if mode == GATHER:
+            names = dict.fromkeys(
+                name
+                for branch in branches
+                for name in branch.variables
+                if name not in branch.inherited
+            )
+            for name in names:
+                values = [b.variables[name][-1] for b in branches if name in b.variables]
+                parent.assign(name, GatheredValue(values))
+        else:
+            for branch in branches:
+                parent.append_branch(branch)
+        for branch in branches:
+            branch.end("has been joined")

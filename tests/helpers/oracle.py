@@ -1,0 +1,219 @@
+"""What the end-to-end oracles share: engines over real models, the ways to run prompts on them,
+and transformers' answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from ramet.runtime.engine import Engine
+from ramet.runtime.model.runner import ModelRunner
+from ramet.runtime.tokenizer import Tokenizer
+from scripted_engine import Bench
+
+TINY_TIE = 1e-4
+"""A gap between the two likeliest logits under which transformers' choice isn't compared: it
+keeps norms in float32 in float64 models."""
+BUILTIN_TIE = 1e-4
+
+
+class ModelBench(Bench):
+    """A `Bench` over a real model. What an earlier engine left in the runner's memory is NaN."""
+
+    def __init__(self, runner: ModelRunner, tokenizer: Tokenizer, **options: Any) -> None:
+        self.tokenizer = tokenizer
+        self.runner = runner  # type: ignore[assignment]
+        settings = {"pool_tokens": 4096, "chunk_tokens": 64, "max_context": runner.max_context}
+        settings.update(options)
+        pool = runner._pool
+        with torch.inference_mode():
+            for memory in (*pool.k, *pool.v, pool.hidden):
+                memory[: settings["pool_tokens"]] = math.nan
+        self.engine = Engine(runner, tokenizer, **settings)
+        self.done: dict[int, dict] = {}
+        self.errors: dict[int, dict] = {}
+        self.chunks: list[dict] = []
+        self.next = 0
+
+
+def score(bench: Bench, context: int, wire: Mapping[str, Any], method: str, **fields: Any) -> int:
+    """Submit a `score` operation; `wire` is `Selection.to_wire()`'s dict or one like it."""
+    call = bench.number()
+    op = {"op": "score", "ctx": context, "call": call, "method": method}
+    bench.engine.submit([{**op, "temperature": 0.0, "key": 1, **wire, **fields}])
+    return call
+
+
+# Ways to run the same prompts
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way to run prompts: `order` is alone (one by one), batch (at once) or warm (at once,
+    after half of it has been run before); a tight pool makes the engine evict and retract."""
+
+    order: str
+    chunk_tokens: int
+    page_size: int
+    tight: bool
+
+    def __str__(self) -> str:
+        pool = "tight" if self.tight else "roomy"
+        return f"{self.order}-chunk{self.chunk_tokens}-page{self.page_size}-{pool}"
+
+    def pool_tokens(self, prompts: Sequence[Sequence[int]], count: int) -> int:
+        """The pool for `count` new tokens after each prompt: room for all, or too little.
+
+        Too little: what runs together is admitted with the growth of one of them.
+        """
+
+        def pages(tokens: int) -> int:
+            return -(-tokens // self.page_size)
+
+        if not self.tight:
+            return sum(pages(len(p)) + pages(count) + 2 for p in prompts) * self.page_size
+        longest = pages(max(map(len, prompts)) + count) + 1
+        together = min(self.chunk_tokens, len(prompts)) if self.order != "alone" else 1
+        admitted = sum(pages(len(p)) for p in prompts[:together]) + pages(count)
+        return max(longest, admitted) * self.page_size
+
+
+PAIRWISE = [
+    Case("alone", 7, 1, False),
+    Case("batch", 7, 16, True),
+    Case("warm", 512, 16, False),
+    Case("alone", 512, 16, True),
+    Case("batch", 512, 1, False),
+    Case("warm", 7, 1, True),
+]
+"""Every pair of values of two different fields; the first three, and the last three, have every
+value of every field."""
+
+WHOLE = [
+    Case(order, chunk_tokens, page_size, tight)
+    for order in ("alone", "batch", "warm")
+    for chunk_tokens in (7, 512)
+    for page_size in (1, 16)
+    for tight in (False, True)
+]
+
+
+@dataclasses.dataclass
+class Played:
+    """What `play` brought: each prompt's output ids, and the engine's counts at the end."""
+
+    outputs: list[list[int]]
+    stats: dict[str, float]
+
+
+def play(
+    make: Callable[..., Bench], prompts: Sequence[list[int]], case: Case, count: int, **params: Any
+) -> Played:
+    """Generate up to `count` tokens after each prompt in the way of `case`.
+
+    `make(**options)` builds the bench; prompt i draws from stream i. Asserts that a tight pool
+    really was one.
+    """
+    bench = make(
+        pool_tokens=case.pool_tokens(prompts, count),
+        page_size=case.page_size,
+        chunk_tokens=case.chunk_tokens,
+        max_running=64,
+    )
+    passes = (max(count // 2, 1), count) if case.order == "warm" else (count,)
+    outputs: list[list[int]] = []
+    for limit in passes:
+        calls = []
+        for index, prompt in enumerate(prompts):
+            context = bench.open(prompt)
+            calls.append(bench.generate(context, max_tokens=limit, seed=index, **params))
+            bench.close(context)
+            if case.order == "alone":
+                bench.run()
+                if not case.tight:
+                    bench.engine.submit([{"op": "flush", "call": bench.number()}])
+        bench.run()
+        assert not bench.errors, bench.errors
+        outputs = [bench.ids(call) for call in calls]
+    stats = bench.engine.stats()
+    if case.tight:
+        assert stats["evicted_tokens" if case.order == "alone" else "retractions"] > 0
+    return Played(outputs, stats)
+
+
+# transformers' answers
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy:
+    """What transformers' own `generate` wrote, with the gap of the two largest logits per token."""
+
+    tokens: list[int]
+    gaps: list[float]
+
+
+def hf_greedy(model: Any, prompt: Sequence[int], count: int, end_ids: Sequence[int]) -> Greedy:
+    """`model.generate` of a transformers model, greedy, for one unpadded prompt."""
+    from transformers import GenerationConfig
+
+    with torch.inference_mode():
+        out = model.generate(
+            torch.tensor([list(prompt)]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            generation_config=GenerationConfig(
+                do_sample=False,
+                max_new_tokens=count,
+                eos_token_id=list(end_ids),
+                pad_token_id=end_ids[0],
+                output_logits=True,
+                return_dict_in_generate=True,
+            ),
+        )
+    top = [logits[0].topk(2).values.tolist() for logits in out.logits]
+    return Greedy(out.sequences[0, len(prompt) :].tolist(), [a - b for a, b in top])
+
+
+@dataclasses.dataclass
+class Tally:
+    """Positions compared with a reference, and outputs whose comparison ended at a near tie."""
+
+    compared: int = 0
+    skipped: int = 0
+    ties: int = 0
+
+    def check(self, got: Sequence[int], want: Greedy, tie: float) -> None:
+        """Assert that `got` is the reference up to its first gap under `tie`."""
+        end = next((i for i, gap in enumerate(want.gaps) if gap < tie), len(want.tokens))
+        assert list(got[:end]) == want.tokens[:end]
+        self.compared += end
+        if end < len(want.tokens):
+            self.ties += 1
+            self.skipped += len(want.tokens) - end
+        else:
+            assert len(got) == end
+
+    def add(self, other: Tally) -> None:
+        self.compared += other.compared
+        self.skipped += other.skipped
+        self.ties += other.ties
+
+    def settle(self) -> None:
+        """Assert that the comparison wasn't vacuous."""
+        assert self.compared > 0
+        assert self.ties <= 0.02 * self.compared, str(self)
+        assert self.skipped <= 0.1 * self.compared, str(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.compared:,} positions compared, {self.ties} near ties "
+            f"({self.ties / max(self.compared, 1):.2%}), {self.skipped} positions behind them"
+        )
+
+
+def hf_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    """log softmax of a transformers model's logits, `[len(ids), vocab]`, never under float32."""
+    with torch.inference_mode():
+        return torch.log_softmax(model(torch.tensor([list(ids)])).logits[0], -1)

@@ -1,0 +1,63 @@
+"""Every operator behind the door equals its reference."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ramet.kernels import ops, reference
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rms_norm_equals_reference(dtype):
+    x, weight = torch.randn(5, 24).to(dtype), torch.randn(24).to(dtype)
+    got = ops.rms_norm(x, weight, 1e-3)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, reference.rms_norm(x, weight, 1e-3))
+
+
+def test_rope_and_rows_and_embed():
+    x, cos, sin = torch.randn(3, 2, 6), torch.randn(3, 6), torch.randn(3, 6)
+    torch.testing.assert_close(ops.rope(x, cos, sin), reference.rope(x, cos, sin))
+    table, index = torch.randn(9, 4), torch.tensor([8, 0, 8])
+    assert torch.equal(ops.embed(index, table), table[index])
+    assert torch.equal(ops.take_rows(table, index), table[index])
+
+
+def test_write_kv_equals_reference():
+    pools = [torch.zeros(2, 7, 2, 3) for _ in range(2)]
+    k, v = torch.randn(2, 3, 2, 3)
+    slots = torch.tensor([6, 2, 3])
+    for write, (k_pool, v_pool) in zip((ops.write_kv, reference.write_kv), pools, strict=True):
+        write(k_pool, v_pool, k, v, slots)
+    assert torch.equal(*pools)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 64, 65])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_linear_and_gated_mlp_equal_reference(rows, dtype):
+    torch.manual_seed(rows)
+    x, weight, bias = (torch.randn(size).to(dtype) for size in ((rows, 8), (12, 8), (12,)))
+    down = torch.randn(8, 6).to(dtype)
+    for each in (None, bias):
+        wanted = torch.nn.functional.linear(x, weight, each)
+        torch.testing.assert_close(ops.linear(x, weight, each), wanted)
+    wanted = reference.gated_mlp(x, weight, down)
+    torch.testing.assert_close(ops.gated_mlp(x, weight, down), wanted)
+    assert ops.linear(x, weight).is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_head_logits_keep_float32(dtype):
+    hidden, weight = torch.randn(3, 32).to(dtype), torch.randn(50, 32).to(dtype)
+    got = ops.head_logits(hidden, ops.head_weight(weight))
+    assert got.dtype == reference.wide_dtype(dtype)
+    wanted = (hidden.double() @ weight.double().T).to(got.dtype)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_tree_attention_equals_reference(make_plan):
+    plan = make_plan([(2, 5, 0, 3, 0), (9, 1, 1, 2, 5)], [4, 5, 2])
+    q, k, v = torch.randn(3, 4, 8), torch.randn(12, 2, 8), torch.randn(12, 2, 8)
+    torch.testing.assert_close(
+        ops.tree_attention(q, k, v, plan, 0.3), reference.tree_attention(q, k, v, plan, 0.3)
+    )

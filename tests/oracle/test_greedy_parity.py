@@ -1,0 +1,52 @@
+"""Greedy tokens equal transformers' own `generate`, in whatever way the engine runs them."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from oracle import BUILTIN_TIE, PAIRWISE, TINY_TIE, WHOLE, play
+
+FAMILIES = ["linear", "llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "yarn"]
+TINY_TOKENS = 24
+BUILTIN_TOKENS = 16
+
+SLICE = [
+    (family, case)
+    for index, family in enumerate(FAMILIES)
+    for case in (PAIRWISE[:3], PAIRWISE[3:])[index % 2]
+]
+
+
+def check(bench, pair, prompts, case, count, tie, tally) -> None:
+    played = play(functools.partial(bench, pair), prompts, case, count, ignore_eos=False)
+    for got, prompt in zip(played.outputs, prompts, strict=True):
+        tally.check(got, pair.greedy(prompt, count), tie)
+    tally.settle()
+
+
+@pytest.mark.parametrize(("family", "case"), SLICE, ids=str)
+def test_tiny_families(bench, families, byte_prompts, tally, family, case):
+    check(bench, families(family), byte_prompts[:6], case, TINY_TOKENS, TINY_TIE, tally)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tiny_families_whole(bench, families, byte_prompts, tally, family, case):
+    check(bench, families(family), byte_prompts, case, TINY_TOKENS, TINY_TIE, tally)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("case", PAIRWISE, ids=str)
+def test_builtin_model(bench, builtin, text_prompts, tally, case):
+    check(bench, builtin, text_prompts[:6], case, BUILTIN_TOKENS, BUILTIN_TIE, tally)
+
+
+@pytest.mark.full
+@pytest.mark.model
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("case", WHOLE, ids=str)
+def test_builtin_model_whole(bench, builtin, text_prompts, tally, case):
+    check(bench, builtin, text_prompts, case, BUILTIN_TOKENS, BUILTIN_TIE, tally)

@@ -1,0 +1,16 @@
+from ramet.runtime.cache.known import EMPTY_PATH, KnownPaths, fold
+
+
+def test_a_path_is_known_by_all_its_tokens():
+    known = KnownPaths(10)
+    known.remember(fold(EMPTY_PATH, [1, 2]), [3, 4, 5], [True, True, False])
+    assert known.lookup(fold(EMPTY_PATH, [1, 2]), [3, 4, 5]) == [True, True, False]
+    assert known.lookup(fold(EMPTY_PATH, [1]), [3, 4]) == [False, False]
+
+
+def test_the_oldest_is_forgotten_first():
+    known = KnownPaths(2)
+    known.remember(EMPTY_PATH, [1, 2, 3], [True] * 3)
+    assert known.lookup(EMPTY_PATH, [1, 2, 3]) == [False, True, True]
+    known.clear()
+    assert len(known) == 0

@@ -1,0 +1,59 @@
+from ramet.runtime.cache.page_pool import PagePool
+from ramet.runtime.cache.radix_tree import RadixTree
+from ramet.runtime.schedule.batch import build_batch
+
+
+def test_a_shared_segment_is_one_item_for_all_rows_beneath_it():
+    tree = RadixTree(PagePool(16, 4))
+    shared = tree.extend(tree.root(), [1, 2, 3])
+    tails = [tree.extend(tree.fork(shared), [10 + i]) for i in range(3)]
+    for node in tails:
+        tree.hold(node)
+    tree.reserve(shared, 3)
+    tree.commit(shared, 3)
+    for node in tails:
+        tree.reserve(node, 1)
+    batch = build_batch([(node, 1) for node in tails], [])
+    items = batch.items
+    assert batch.token_ids == [10, 11, 12]
+    assert batch.positions == [3, 3, 3]
+    wide = [i for i in range(len(items.length)) if items.row_end[i] - items.row_start[i] == 3]
+    assert [items.length[i] for i in wide] == [3]
+    assert len(items.length) == 4
+
+
+def test_rows_are_depth_first_and_a_chain_may_run_in_one_step():
+    tree = RadixTree(PagePool(16, 4))
+    top = tree.extend(tree.root(), [1, 2])
+    left = tree.extend(tree.fork(top), [3, 4])
+    right = tree.extend(tree.fork(top), [5])
+    deep = tree.extend(tree.fork(left), [6])
+    for node in (right, deep, left):
+        tree.hold(node)
+    for node, count in ((top, 2), (left, 2), (deep, 1), (right, 1)):
+        tree.reserve(node, count)
+    batch = build_batch([(top, 2), (right, 1), (left, 2), (deep, 1)], [])
+    assert batch.token_ids in ([1, 2, 5, 3, 4, 6], [1, 2, 3, 4, 6, 5])
+    assert batch.positions[:2] == [0, 1]
+    spans = list(zip(batch.items.row_start, batch.items.row_end, strict=True))
+    assert (0, 6) in spans
+
+
+def test_own_rows_before_a_segment_do_not_see_it():
+    tree = RadixTree(PagePool(8, 2))
+    other = tree.extend(tree.root(), [9])
+    tree.hold(other)
+    tree.reserve(other, 1)  # takes the first page, so that the next chain is not contiguous
+    node = tree.extend(tree.root(), [1, 2, 3, 4])
+    tree.hold(node)
+    tree.pool.take(-1, 1)
+    tree.reserve(node, 2)
+    tree.pool.take(-1, 1)
+    tree.reserve(node, 2)
+    batch = build_batch([(node, 4)], [])
+    starts = dict(zip(batch.items.key_pos, batch.items.row_start, strict=True))
+    assert starts == {0: 0, 2: 2}
+
+
+def test_an_empty_batch_is_false():
+    assert not build_batch([], [])
