@@ -36,18 +36,12 @@ _ALLOWED = {"dtype": DTYPES, "policy": POLICIES, "isolation": ISOLATIONS}
 _CommandT = TypeVar("_CommandT", bound=Callable[..., Any])
 
 
-class _IntOrWord(click.ParamType):
+def _int_or_word(value: str | int) -> int | str:
     """An int if it looks like one; RuntimeConfig knows which words are allowed."""
-
-    name = "integer"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | str:
-        try:
-            return int(value)
-        except ValueError:
-            return str(value)
+    try:
+        return int(value)
+    except ValueError:
+        return value
 
 
 def _runtime_options(command: _CommandT) -> _CommandT:
@@ -56,11 +50,12 @@ def _runtime_options(command: _CommandT) -> _CommandT:
     for field in reversed(dataclasses.fields(RuntimeConfig)):
         kind: Any = click.Choice(_ALLOWED[field.name]) if field.name in _ALLOWED else None
         if kind is None and "int" in str(field.type):
-            kind = _IntOrWord() if "str" in str(field.type) else click.INT
+            kind = _int_or_word if "str" in str(field.type) else click.INT
         option = click.option(
             "--" + field.name.replace("_", "-"),
             field.name,
             type=kind,
+            metavar="INTEGER|TEXT" if kind is _int_or_word else None,
             default=field.default,
             show_default=True,
             help=words.get(field.name),

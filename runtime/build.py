@@ -87,11 +87,11 @@ def _device(name: str) -> torch.device:
 
 
 def _read_spec(directory: Path) -> ModelSpec:
-    documents = []
-    for name in ("config.json", "generation_config.json"):
-        path = directory / name
-        documents.append(json.loads(path.read_text()) if path.exists() else None)
-    return ModelSpec.from_config(*documents)
+    config = json.loads((directory / "config.json").read_text())
+    generation = directory / "generation_config.json"
+    return ModelSpec.from_config(
+        config, json.loads(generation.read_text()) if generation.exists() else None
+    )
 
 
 def _pool_tokens(

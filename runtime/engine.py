@@ -124,8 +124,7 @@ class Engine:
         outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []
         for sequence in outgrown:
             if isinstance(sequence, Generation):
-                call = self._generations.outgrown(sequence)
-                ended += [call] if call else []
+                ended += self._generations.outgrown(sequence)
         for call in ended:
             self._finish(call)
 

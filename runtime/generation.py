@@ -114,12 +114,12 @@ class Generations:
                 done.append(call)
         return done
 
-    def outgrown(self, sequence: Generation) -> GenerateCall | None:
+    def outgrown(self, sequence: Generation) -> list[GenerateCall]:
         """End a lone sequence whose path has outgrown the pool; returns its call if it is done."""
         call = sequence.call
         step = sequence.output.finish("length")
         self._chunk(call, sequence, step.text)
-        return call if self._end(call, sequence, pool_exhausted=True) else None
+        return [call] if self._end(call, sequence, pool_exhausted=True) else []
 
     def abort(self, call: GenerateCall, error: RametError) -> None:
         """End a call with an error: its samples leave the scheduler."""

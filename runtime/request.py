@@ -161,7 +161,7 @@ def check_seed(name: str, value: object) -> None:
 
 
 def check_token_ids(name: str, value: object, vocab_size: int) -> list[int]:
-    """`value` as a list of ints in `range(vocab_size)`; raises InvalidArgument naming the culprit."""
+    """`value` as a list of ints in `range(vocab_size)`; raises InvalidArgument."""
     ids = list(_token_ids(name, value))
     for token in ids:
         if token >= vocab_size:
@@ -235,11 +235,11 @@ def _token_ids(name: str, value: object) -> tuple[int, ...]:
 def _bias(value: object) -> tuple[tuple[int, float], ...]:
     if value is None:
         return ()
-    pairs = value.items() if isinstance(value, Mapping) else value
-    if not isinstance(pairs, (list, tuple)) and not isinstance(value, Mapping):
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, (list, tuple)):
         raise InvalidArgument(f"logit_bias={value!r}: must be a dict of token id to number")
     bias: dict[int, float] = {}
-    for key, number in pairs:  # type: ignore[union-attr]
+    for key, number in pairs:
         token = int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
         _integer(f"logit_bias token id {key!r}: value", token, 0, None)
         _number(f"logit_bias[{token}]", number, -100.0, 100.0)

@@ -30,6 +30,7 @@ class Selections:
 
     def __init__(self, room: EngineRoom) -> None:
         self._room = room
+        self._allowed: dict[bytes, list[int]] = {}
 
     def start(self, context: Context, op: dict[str, Any]) -> ScoreCall:
         """Plan the choices' edges and queue them. Raises RametError before any compute."""
@@ -150,6 +151,14 @@ class Selections:
         tokenizer = self._room.tokenizer
         return [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
 
+    def _compatible(self, rest: bytes) -> list[int]:
+        """`compatible_tokens` of the last few rests: a program's selects often share theirs."""
+        if rest not in self._allowed:
+            while len(self._allowed) >= 64:
+                del self._allowed[next(iter(self._allowed))]
+            self._allowed[rest] = compatible_tokens(rest, self._token_table)
+        return self._allowed[rest]
+
     def _plan(self, call: ScoreCall, trie: ChoiceTrie, base: Node) -> None:
         """One branch per maximal path of the trie, on planned edges below `base`."""
         tree, program = self._room.tree, call.context.program
@@ -185,7 +194,7 @@ class Selections:
             ):
                 trie.put(position, tokens, found)
                 if position == 0 and trie is call.conditional and call.rest:
-                    allowed = compatible_tokens(call.rest, self._token_table)
+                    allowed = self._compatible(call.rest)
                     call.log_rest = log_masses(logits[row : row + 1], [allowed])[0]
 
     @staticmethod
@@ -198,9 +207,10 @@ class Selections:
                 endings.append(None)
                 continue
             here = call.conditional.logprobs[call.conditional.position_of(choice["append"])]
-            mass = math.log(min(math.fsum(math.exp(here[token]) for token in longer), 1.0))
+            mass = min(math.fsum(math.exp(here[token]) for token in longer), 1.0)
             ended = len(choice["ids"]) > len(choice["append"])
-            endings.append(ending_score(mass, here[choice["ids"][-1]] if ended else None))
+            log_mass = math.log(mass) if mass else -math.inf
+            endings.append(ending_score(log_mass, here[choice["ids"][-1]] if ended else None))
         return endings
 
 

@@ -42,7 +42,7 @@ class Tokenizer:
     def __init__(self, source: TokenizerSource, now: datetime.datetime | None = None) -> None:
         # The vocabulary lives in the native tokenizer; here only the small rules are kept.
         rules = {key: value for key, value in source.document.items() if key != "model"}
-        self._source = dataclasses.replace(source, document=rules)
+        self._source = dataclasses.replace(source, document=rules, text="")
         self._now = now if now is not None else datetime.datetime.now()
         self._native = _build(source)
         self._spelling = TokenSpelling(rules)
@@ -273,7 +273,7 @@ class Tokenizer:
 
 def _build(source: TokenizerSource) -> tokenizers.Tokenizer:
     try:
-        native = tokenizers.Tokenizer.from_str(json.dumps(source.document))
+        native = tokenizers.Tokenizer.from_str(source.text)
     except Exception as error:  # the package raises plain Exception
         raise InvalidArgument(f"tokenizer.json: {error}") from error
     native.no_truncation()

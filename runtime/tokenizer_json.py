@@ -29,6 +29,8 @@ class TokenizerSource:
 
     document: Document
     """The `tokenizer.json` document, as transformers would use it."""
+    text: str
+    """The same document as JSON text."""
     names: Mapping[str, str]
     """Named special tokens (`bos_token`, `eos_token`, …): the variables of a chat template."""
     added: tuple[Document, ...]
@@ -46,7 +48,8 @@ class TokenizerSource:
         """
         if not path.is_dir():
             raise InvalidArgument(f"tokenizer path {str(path)!r}: is not a directory")
-        document = _read_json(path / "tokenizer.json")
+        file = path / "tokenizer.json"
+        document = _read_json(file)
         if not document:
             raise UnsupportedFeature(
                 f"{path}: has no tokenizer.json; a tokenizer.model alone is not supported "
@@ -56,11 +59,14 @@ class TokenizerSource:
         settings = _read_json(path / "tokenizer_config.json")
         texts = {**_read_json(path / "special_tokens_map.json"), **settings}
         names = {name: text for name in _NAMES if (text := _content(texts.get(name)))}
+        text = file.read_text(encoding="utf-8")
         if _built_as_llama(document, settings, model):
             document = _as_llama(document, settings)
+            text = json.dumps(document)
         ends = _ids(_read_json(path / "generation_config.json").get("eos_token_id"))
         return cls(
             document=document,
+            text=text,
             names=names,
             added=_added_tokens(settings, texts, names),
             end_ids=ends or _ids(model.get("eos_token_id")),
@@ -93,6 +99,7 @@ class TokenizerSource:
         }
         return cls(
             document=document,
+            text=json.dumps(document),
             names={"eos_token": TINY_SPECIALS[2], "pad_token": TINY_SPECIALS[0]},
             added=(),
             end_ids=(258, 256),

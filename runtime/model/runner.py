@@ -68,8 +68,10 @@ class ModelRunner:
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
         """Logits `[len(slots), vocab]` of the tokens computed at `slots`, on the runner's device.
 
-        float32, or float64 for a float64 model; nothing but the head is computed.
+        float32, or float64 for a float64 model; nothing but the head is computed. The result is
+        the caller's to change.
         """
-        with torch.inference_mode():
+        # Not inference mode: a tensor made there can't be changed in place outside it.
+        with torch.no_grad():
             index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)
             return self._model.logits(ops.take_rows(self._pool.hidden, index))

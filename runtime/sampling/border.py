@@ -21,7 +21,7 @@ Beyond, only a window at its end is, where a test shows that the ids before it c
 10,000 choices after a prompt of 1,000 tokens would take ten seconds otherwise.
 """
 
-_WINDOW_TOKENS = 32
+_WINDOW_TOKENS = 8
 
 
 class Tokenizer(Protocol):
@@ -214,7 +214,7 @@ def _encode_choices(
 def _window(tokenizer: Tokenizer, pieces: list[tuple[str, str]], base: list[int]) -> int:
     """The last place in `base` before which tokens don't depend on what follows; 0 if unknown.
 
-    That is behind a special token, which splits any text, or at least 32 tokens before the end,
+    That is behind a special token, which splits any text, or at least 8 tokens before the end,
     between a word and a space: no family of tokenizers joins `word| word`. That what follows
     doesn't depend on what is before is tested here, on the prompt, and by the caller on choices.
     """

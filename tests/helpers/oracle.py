@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from ramet.runtime.engine import Engine
 from ramet.runtime.model.runner import ModelRunner
+from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.tokenizer import Tokenizer
 from scripted_engine import Bench
 
@@ -51,6 +52,14 @@ def score(bench: Bench, context: int, wire: Mapping[str, Any], method: str, **fi
 
 
 @dataclasses.dataclass(frozen=True)
+class Played:
+    """What a run brought: each prompt's output ids, and the engine's counts at the end."""
+
+    outputs: list[list[int]]
+    stats: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Case:
     """One way to run prompts: `order` is alone (one by one), batch (at once) or warm (at once,
     after half of it has been run before); a tight pool makes the engine evict and retract."""
@@ -64,21 +73,59 @@ class Case:
         pool = "tight" if self.tight else "roomy"
         return f"{self.order}-chunk{self.chunk_tokens}-page{self.page_size}-{pool}"
 
-    def pool_tokens(self, prompts: Sequence[Sequence[int]], count: int) -> int:
-        """The pool for `count` new tokens after each prompt: room for all, or too little.
-
-        Too little: what runs together is admitted with the growth of one of them.
-        """
+    def pools(self, prompts: Sequence[Sequence[int]], count: int) -> list[int]:
+        """Pool sizes for `count` new tokens after each prompt: one with room for all, or tight
+        ones, of which those come first that made a dry run retract."""
 
         def pages(tokens: int) -> int:
             return -(-tokens // self.page_size)
 
         if not self.tight:
-            return sum(pages(len(p)) + pages(count) + 2 for p in prompts) * self.page_size
-        longest = pages(max(map(len, prompts)) + count) + 1
-        together = min(self.chunk_tokens, len(prompts)) if self.order != "alone" else 1
-        admitted = sum(pages(len(p)) for p in prompts[:together]) + pages(count)
-        return max(longest, admitted) * self.page_size
+            return [sum(pages(len(p)) + pages(count) + 2 for p in prompts) * self.page_size]
+        low = pages(max(map(len, prompts)) + count) + 1
+        if self.order == "alone":
+            return [low * self.page_size]
+        together = prompts[: self.chunk_tokens]
+        high = max(low, sum(pages(len(p)) for p in together) + pages(count))
+        sizes = [(high - (high - low) * i // 8) * self.page_size for i in range(9)]
+        dry = {
+            size: self.run(_dry_bench, prompts, count, size).stats["retractions"] for size in sizes
+        }
+        return sorted(dry, key=lambda size: (not dry[size], -size))
+
+    def run(
+        self,
+        make: Callable[..., Bench],
+        prompts: Sequence[list[int]],
+        count: int,
+        pool_tokens: int,
+        **params: Any,
+    ) -> Played:
+        """Generate up to `count` tokens after each prompt, in this way, on a new bench.
+
+        `make(**options)` builds the bench; prompt i draws from stream i.
+        """
+        bench = make(
+            pool_tokens=pool_tokens,
+            page_size=self.page_size,
+            chunk_tokens=self.chunk_tokens,
+            max_running=64,
+        )
+        outputs: list[list[int]] = []
+        for limit in (max(count // 2, 1), count) if self.order == "warm" else (count,):
+            calls = []
+            for index, prompt in enumerate(prompts):
+                context = bench.open(prompt)
+                calls.append(bench.generate(context, max_tokens=limit, seed=index, **params))
+                bench.close(context)
+                if self.order == "alone":
+                    bench.run()
+                    if not self.tight:
+                        bench.engine.submit([{"op": "flush", "call": bench.number()}])
+            bench.run()
+            assert not bench.errors, bench.errors
+            outputs = [bench.ids(call) for call in calls]
+        return Played(outputs, bench.engine.stats())
 
 
 PAIRWISE = [
@@ -101,47 +148,40 @@ WHOLE = [
 ]
 
 
-@dataclasses.dataclass
-class Played:
-    """What `play` brought: each prompt's output ids, and the engine's counts at the end."""
-
-    outputs: list[list[int]]
-    stats: dict[str, float]
-
-
 def play(
     make: Callable[..., Bench], prompts: Sequence[list[int]], case: Case, count: int, **params: Any
-) -> Played:
-    """Generate up to `count` tokens after each prompt in the way of `case`.
+) -> Iterator[list[list[int]]]:
+    """The outputs of `case.run`, for each pool that is tried until one is as tight as it should be.
 
-    `make(**options)` builds the bench; prompt i draws from stream i. Asserts that a tight pool
-    really was one.
+    Fails if none is.
     """
-    bench = make(
-        pool_tokens=case.pool_tokens(prompts, count),
-        page_size=case.page_size,
-        chunk_tokens=case.chunk_tokens,
-        max_running=64,
-    )
-    passes = (max(count // 2, 1), count) if case.order == "warm" else (count,)
-    outputs: list[list[int]] = []
-    for limit in passes:
-        calls = []
-        for index, prompt in enumerate(prompts):
-            context = bench.open(prompt)
-            calls.append(bench.generate(context, max_tokens=limit, seed=index, **params))
-            bench.close(context)
-            if case.order == "alone":
-                bench.run()
-                if not case.tight:
-                    bench.engine.submit([{"op": "flush", "call": bench.number()}])
-        bench.run()
-        assert not bench.errors, bench.errors
-        outputs = [bench.ids(call) for call in calls]
-    stats = bench.engine.stats()
-    if case.tight:
-        assert stats["evicted_tokens" if case.order == "alone" else "retractions"] > 0
-    return Played(outputs, stats)
+    for pool_tokens in case.pools(prompts, count):
+        played = case.run(make, prompts, count, pool_tokens, **params)
+        yield played.outputs
+        told = "evicted_tokens" if case.order == "alone" else "retractions"
+        if not case.tight or played.stats[told]:
+            return
+    raise AssertionError(f"{case}: no pool was too small for what ran in it")
+
+
+class _DryRunner:
+    """Writes one and the same token for ever, at no cost: it shows what a pool's size does."""
+
+    vocab_size = 259
+
+    def forward(self, batch: Batch) -> None:
+        pass
+
+    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+        rows = torch.zeros(len(slots), self.vocab_size)
+        rows[:, 1] = 1
+        return rows
+
+
+def _dry_bench(**options: Any) -> Bench:
+    bench = Bench(**options)
+    bench.engine.room.runner = _DryRunner()
+    return bench
 
 
 # transformers' answers

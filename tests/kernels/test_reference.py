@@ -68,9 +68,10 @@ def test_rope_turns_pairs():
     angles = torch.tensor([[0.3, 1.1], [2.0, -0.5]], dtype=torch.float64)
     x = torch.randn(2, 3, 4, dtype=torch.float64)
     cos, sin = torch.cat((angles.cos(),) * 2, 1), torch.cat((angles.sin(),) * 2, 1)
-    pairs = torch.complex(x[..., :2], x[..., 2:]) * torch.polar(torch.ones_like(angles), angles)[
-        :, None
-    ]
+    pairs = (
+        torch.complex(x[..., :2], x[..., 2:])
+        * torch.polar(torch.ones_like(angles), angles)[:, None]
+    )
     wanted = torch.cat((pairs.real, pairs.imag), -1)
     torch.testing.assert_close(reference.rope(x, cos, sin), wanted)
 
@@ -84,9 +85,7 @@ def test_write_kv_and_gated_mlp():
     assert k_pool[[0, 2, 3]].abs().sum() == 0
     x, gate, up, down = torch.randn(3, 4), torch.randn(6, 4), torch.randn(6, 4), torch.randn(4, 6)
     inner = x @ gate.T * torch.sigmoid(x @ gate.T) * (x @ up.T)
-    torch.testing.assert_close(
-        reference.gated_mlp(x, torch.cat((gate, up)), down), inner @ down.T
-    )
+    torch.testing.assert_close(reference.gated_mlp(x, torch.cat((gate, up)), down), inner @ down.T)
 
 
 def test_wide_dtype():

@@ -48,7 +48,9 @@ def test_a_call_knows_its_place_in_the_program() -> None:
     ],
 )
 def test_a_bad_argument_is_refused_by_name(argument: str, value: Any) -> None:
-    with pytest.raises(rm.InvalidArgument, match=r"\w*" + argument.replace("_tokens", r"\w*_tokens")):
+    with pytest.raises(
+        rm.InvalidArgument, match=r"\w*" + argument.replace("_tokens", r"\w*_tokens")
+    ):
         rm.gen("x", **{argument: value})
 
 

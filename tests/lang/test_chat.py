@@ -69,7 +69,7 @@ def test_an_empty_thought_of_the_last_message_is_not_part_of_the_opening() -> No
     assert opening.literal == opening.generation == "<|im_start|>assistant\n"
     with pytest.warns(UserWarning, match="thinking") as caught:
         chat.warn_if_rewriting()
-        chat.warn_if_rewriting()
+    chat.warn_if_rewriting()
     assert len(caught) == 1
 
 

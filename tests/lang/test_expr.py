@@ -18,7 +18,7 @@ def test_an_expression_can_be_used_again_and_does_not_change() -> None:
     first = rm.gen("x")
     second = first + "!"
     assert isinstance(first, Gen)
-    assert list(nodes_of(second))[0] is first
+    assert next(nodes_of(second)) is first
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.name = "y"  # type: ignore[misc]
 

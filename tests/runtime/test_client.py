@@ -56,8 +56,13 @@ def test_info_is_what_the_engine_said(client: EngineClient) -> None:
 def test_a_call_is_a_future(client: EngineClient) -> None:
     seen: list[Call[CallResult]] = []
     ended = threading.Event()
+
+    def note(done: Call[CallResult]) -> None:
+        seen.append(done)
+        ended.set()
+
     call = _begin(client)
-    call.add_done_callback(lambda done: (seen.append(done), ended.set()))
+    call.add_done_callback(note)
     assert call.result(20).text == "len=2 é"
     assert ended.wait(20)
     assert seen == [call]

@@ -5,12 +5,8 @@ import gc
 import inspect
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +23,6 @@ from ramet.runtime.request import SamplingParams
 from ramet.runtime.runtime import Runtime
 from ramet.runtime.transport import ProcessTransport
 
-from tests.runtime import fake_engine
 from tests.runtime.fake_engine import ISOLATIONS, children, no_leaks, start_runtime
 
 __all__ = ["no_leaks"]
@@ -117,7 +112,8 @@ def test_one_prompt_that_is_too_long_keeps_the_others_from_starting() -> None:
 def test_a_failing_item_is_raised_after_the_others_are_done(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, planned = Handle.plan_generate, []
+    plan = Handle.plan_generate
+    planned: list[Any] = []
 
     def plan_with_a_failure(self: Handle, params: SamplingParams, **more: Any) -> Any:
         site = "fail" if len(planned) == 1 else "fine"
@@ -275,125 +271,6 @@ def test_fields_are_those_of_the_config_and_are_checked_before_anything_starts()
     assert list(signature.parameters)[1:] == names
     defaults = {field.name: field.default for field in dataclasses.fields(RuntimeConfig)}
     assert {name: signature.parameters[name].default for name in names} == defaults
-
-
-PROGRAM = textwrap.dedent(
-    f"""
-    import runpy, sys
-    fake = runpy.run_path({fake_engine.__file__!r})
-    from ramet.runtime.runtime import Runtime
-    runtime = fake["start_runtime"]("process")
-    print(runtime.generate("abc", {{"max_new_tokens": 5}})["text"], flush=True)
-    """
-)
-SILENT_ABOUT_TORCH = 'print(any(name.split(".")[0] == "torch" for name in sys.modules))\n'
-
-
-def _python(*args: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *args],
-        input=code,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize("way", ["-c", "stdin", "script"])
-def test_a_program_needs_no_main_guard_and_no_shutdown(way: str, tmp_path: Path) -> None:
-    program = PROGRAM + SILENT_ABOUT_TORCH
-    if way == "-c":
-        done = _python("-c", program)
-    elif way == "stdin":
-        done = _python("-", code=program)
-    else:
-        script = tmp_path / "program.py"
-        script.write_text(program)
-        done = _python(str(script))
-    assert (done.returncode, done.stdout) == (0, "len=3\nFalse\n")
-    assert "Traceback" not in done.stderr
-
-
-def test_no_engine_outlives_an_interpreter_that_exits_or_dies() -> None:
-    tail = "print(runtime._client._transport.pid, flush=True)\n"
-    ends = ["", "raise SystemExit(3)\n", "import os; os._exit(4)\n", "1 / 0\n"]
-    for end, code in zip(ends, [0, 3, 4, 1], strict=True):
-        done = _python("-c", PROGRAM + tail + end)
-        assert done.returncode == code
-        _await_end(int(done.stdout.split()[-1]))
-
-
-def _await_end(pid: int) -> None:
-    # A process that lost its client by surprise ends by itself, soon; the test's timeout is the
-    # limit.
-    pause = threading.Event()
-    while Path(f"/proc/{pid}").exists() and "Z" not in _state(pid):
-        pause.wait(0.02)
-    assert not Path(f"/proc/{pid}").exists() or "Z" in _state(pid)
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return "Z"
-
-
-def test_an_interrupt_of_the_terminal_ends_the_program_in_order() -> None:
-    code = PROGRAM + "print(runtime._client._transport.pid, flush=True)\n"
-    code += (
-        "from ramet.runtime.request import SamplingParams\n"
-        "call = runtime.open().generate(SamplingParams(), site='hang')\n"
-        "print('waiting', flush=True)\n"
-        "call.result()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline().strip() for _ in range(3)]
-        assert lines[2] == "waiting"
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.stderr is not None
-        assert "KeyboardInterrupt" in process.stderr.read()
-        process.wait()
-    _await_end(int(lines[1]))
-
-
-TINY = """
-import sys
-from ramet.runtime.runtime import Runtime
-runtime = Runtime("tiny", dtype="float64")
-print(runtime.generate("hello", {"max_tokens": 4, "temperature": 0})["meta"]["output_token_ids"])
-print("torch" in sys.modules)
-"""
-
-
-def test_the_real_engine_runs_beside_files_that_shadow_its_modules(tmp_path: Path) -> None:
-    for name in ("token.py", "queue.py", "ramet.py"):
-        (tmp_path / name).write_text("raise RuntimeError('the wrong one')")
-    script = tmp_path / "elsewhere" / "program.py"
-    script.parent.mkdir()
-    script.write_text(TINY)
-    paths = [os.path.abspath(p) for p in sys.path if Path(p, "ramet").is_dir()]
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        timeout=100,
-        check=False,
-    )
-    with Runtime("tiny", dtype="float64", isolation="thread") as runtime:
-        output = runtime.generate("hello", {"max_tokens": 4, "temperature": 0})
-    assert isinstance(output, dict)
-    assert done.stdout == f"{output['meta']['output_token_ids']}\nFalse\n", done.stderr
 
 
 def test_the_real_engine_runs_calls_forks_and_selections() -> None:

@@ -73,9 +73,7 @@ def test_tree_in_one_batch_equals_transformers(
     expected = hf_logits(family_config, weights, dtype, *(node.path() for node in ends))
     for node, wanted in zip(ends, expected, strict=True):
         slots = [slot for above in node.lineage() for slot in above.slots]
-        torch.testing.assert_close(
-            runner.logits(slots), wanted, rtol=tolerance, atol=tolerance * 3
-        )
+        torch.testing.assert_close(runner.logits(slots), wanted, rtol=tolerance, atol=tolerance * 3)
 
 
 def test_decode_rows_beside_a_prefill_chunk(forest):
@@ -121,6 +119,18 @@ def test_logits_of_old_rows_do_not_change(forest):
         child = trees.grow(root, ids(8, 259, i))
         runner.forward(trees.batch([(child, 0, 8)]))
     assert torch.equal(runner.logits([root.slots[-1]]), before)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_logits_belong_to_the_caller(forest, rows):
+    runner, _ = make(tiny_config(), torch.float32)
+    trees = forest(SLOTS)
+    root = trees.grow(None, ids(4, 259))
+    runner.forward(trees.batch([(root, 0, 4)]))
+    logits = runner.logits(root.slots[:rows])
+    before = logits.clone()
+    logits[0, 0] = -torch.inf
+    assert torch.equal(runner.logits(root.slots[:rows]), before)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

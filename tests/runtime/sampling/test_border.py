@@ -273,13 +273,7 @@ def test_bad_choices(choices: Any, words: str) -> None:
         border(WORDS, text("a"), choices, empty_path=False)
 
 
-def test_good_choices() -> None:
-    assert check_choices(("a", "", "é")) == ["a", "", "é"]
-
-
 class Normalising(Greedy):
-    """Joins e and a combining accent, drops zero-width spaces."""
-
     def encode(self, pieces: Sequence[Piece], *, continuation: bool = False) -> list[int]:
         joined = "".join(t for t, _ in pieces).replace("e\u0301", "é").replace("\u200b", "")
         return super().encode([(joined, "content")], continuation=continuation)
@@ -302,7 +296,7 @@ def test_a_choice_that_changes_the_prompts_last_character() -> None:
 
 
 def test_the_wire_is_plain_data() -> None:
-    (branch,) = border(WORDS, text("A: "), ["yes"], empty_path=False).branches
+    (branch,) = border(WORDS, text("A: "), ("yes",), empty_path=False).branches
     assert branch.to_wire() == {"ids": branch.ids, "first": 0, "append": branch.append}
 
 

@@ -14,19 +14,11 @@ def column(*values: float) -> torch.Tensor:
 def filters(
     logits: torch.Tensor, temperature: float, top_k: list[int], top_p: list[float]
 ) -> steps.Filters:
-    best, temperatures = (
-        logits.amax(-1),
-        torch.full((len(logits),), temperature, dtype=torch.float64),
-    )
+    best = logits.amax(-1)
+    temperatures = torch.full((len(logits),), temperature, dtype=torch.float64)
     total = steps.weights(logits, best, temperatures).cumsum(-1)[:, -1]
-    return steps.Filters(
-        logits,
-        best,
-        temperatures,
-        total,
-        torch.tensor(top_k),
-        torch.tensor(top_p, dtype=torch.float64),
-    )
+    fractions = torch.tensor(top_p, dtype=torch.float64)
+    return steps.Filters(logits, best, temperatures, total, torch.tensor(top_k), fractions)
 
 
 def kept(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> list[list[int]]:

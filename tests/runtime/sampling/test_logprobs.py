@@ -7,6 +7,7 @@ import torch
 from ramet.runtime.sampling.logprobs import (
     log_masses,
     log_probabilities,
+    pair_logprobs,
     token_logprobs,
     top_logprobs,
 )
@@ -52,3 +53,12 @@ def test_log_masses() -> None:
         expected = math.fsum(math.exp(float(EXACT[i, t])) for t in sets[i])
         assert math.exp(mass) == pytest.approx(expected, abs=1e-6)
         assert mass <= 0
+
+
+def test_pair_logprobs() -> None:
+    sets: list[list[int]] = [[3], [], [1, 2, 2], [49], [], [0]]
+    got = pair_logprobs(LOGITS, sets)
+    assert [len(row) for row in got] == [len(row) for row in sets]
+    for i, row in enumerate(got):
+        assert row == pytest.approx([float(EXACT[i, t]) for t in sets[i]], abs=1e-5)
+    assert pair_logprobs(LOGITS[:1], [[]]) == [[]]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from ramet.runtime.sampling.output import Step, TextOutput
 EOS, SPECIAL = 900, 901
 
 
-def output(tokens: list[bytes | str], **fields: object) -> tuple[TextOutput, list[Step]]:
+def output(tokens: Sequence[bytes | str], **fields: object) -> tuple[TextOutput, list[Step]]:
     """Push tokens, given by what they write, until the end; EOS and SPECIAL write nothing."""
     table = {i: t.encode() if isinstance(t, str) else t for i, t in enumerate(tokens)}
     fields.setdefault("max_new_tokens", "context")
@@ -164,10 +166,10 @@ def test_text_matched_too_early_is_not_matched_again() -> None:
 def test_end_ids_and_stop_ids_wait_for_min_new_tokens() -> None:
     params = SamplingParams(min_new_tokens=2, stop_token_ids=(7,))
     out = TextOutput(lambda i: b"s" if i == 7 else b"", params, (EOS,))
-    assert out.banned == (7, EOS)
+    assert list(out.banned) == [7, EOS]
     assert out.push(7) == Step("s", None, None)
     assert out.push(EOS) == Step("", None, None)
-    assert out.banned == ()
+    assert not out.banned
     assert out.push(7) == Step("", "stop", 7)
     assert (out.text, out.kept) == ("s", 2)
 
@@ -183,7 +185,7 @@ def test_a_stop_id_stays_only_with_include_stop() -> None:
 
 def test_ignore_eos_makes_end_ids_ordinary() -> None:
     out = TextOutput(lambda i: b"", SamplingParams(ignore_eos=True, min_new_tokens=1), (EOS,))
-    assert out.banned == ()
+    assert not out.banned
     out.push(0)
     assert out.push(EOS) == Step("", None, None)
     out.finish()
@@ -288,7 +290,7 @@ def test_joined_deltas_are_the_text_before_the_cut(
     tokens: list[bytes], stops: list[str], least: int, include: bool
 ) -> None:
     out, steps = output(
-        list(tokens), stop=stops, min_new_tokens=least, include_stop=include, max_new_tokens=99
+        tokens, stop=stops, min_new_tokens=least, include_stop=include, max_new_tokens=99
     )
     if out.finished is None:
         steps.append(out.finish("abort"))
@@ -313,7 +315,7 @@ def test_joined_deltas_are_the_text_before_the_cut(
 @settings(max_examples=300)
 @given(st.lists(PIECES, min_size=1, max_size=8), STOPS)
 def test_only_what_must_be_held_is_held(tokens: list[bytes], stops: list[str]) -> None:
-    out, steps = output(list(tokens), stop=stops, min_new_tokens=50, max_new_tokens=99)
+    out, steps = output(tokens, stop=stops, min_new_tokens=50, max_new_tokens=99)
     prefixes = {s.encode()[:n] for s in stops for n in range(len(s.encode()))}
     for count in range(1, len(steps) + 1):
         data = b"".join(tokens[:count])

@@ -23,13 +23,12 @@ PROMPT = frozenset({0, 4, 11})
 
 
 def row(index: int = 0, *, at: int = 0, key: int = 0, **fields: Any) -> SampleRow:
-    extra = {
-        name: fields.pop(name) for name in ("counts", "prompt_ids", "banned") if name in fields
-    }
+    names = {"counts", "prompt_ids", "banned"} & set(fields)
+    extra = {name: fields.pop(name) for name in names}
     return SampleRow(at, SamplingParams(**fields), key, index, **extra)
 
 
-def reference(logits: list[float], one: SampleRow) -> np.ndarray[Any, Any]:
+def reference(logits: list[float], one: SampleRow) -> Any:
     """The distribution in float64, step by step as documented, by sorting."""
     p = one.params
     x = np.array(logits, dtype=np.float64)

@@ -48,14 +48,15 @@ def test_greedy_takes_the_first_survivor() -> None:
 
 def test_unconditional_scores_compare_with_the_choice_alone() -> None:
     entries = [[-1.0, -2.0], [-1.5, -1.0]]
-    alone = [[None, -3.0], [-9.0, -0.5]]  # the first of each counts 0
+    alone: list[list[float | None]] = [[None, -3.0], [-9.0, -0.5]]  # the first of each counts 0
     decision = decide("unconditional_likelihood_normalized", entries, alone)
     assert decision.scores == pytest.approx([(-1.0 + 1.0) / 2, (-1.5 - 0.5) / 2])
     assert decision.index == 0
 
 
 def test_an_impossible_choice_loses_everywhere() -> None:
-    entries, alone = [[-math.inf, -math.inf], [-50.0]], [[None, -math.inf], [None]]
+    entries = [[-math.inf, -math.inf], [-50.0]]
+    alone: list[list[float | None]] = [[None, -math.inf], [None]]
     for method in METHODS:
         assert decide(method, entries, alone).index == 1
 
@@ -167,7 +168,8 @@ def test_good_arguments() -> None:
 
 
 def test_misshapen_lists() -> None:
-    for entries in ([], [[]], [[-1.0], []]):
+    misshapen: list[list[list[float]]] = [[], [[]], [[-1.0], []]]
+    for entries in misshapen:
         with pytest.raises(ValueError, match="entries"):
             decide("token_length_normalized", entries)
     with pytest.raises(ValueError, match="unconditional"):
