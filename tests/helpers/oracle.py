@@ -73,25 +73,30 @@ class Case:
         pool = "tight" if self.tight else "roomy"
         return f"{self.order}-chunk{self.chunk_tokens}-page{self.page_size}-{pool}"
 
-    def pools(self, prompts: Sequence[Sequence[int]], count: int) -> list[int]:
+    def pools(self, prompts: Sequence[list[int]], count: int) -> Iterator[int]:
         """Pool sizes for `count` new tokens after each prompt: one with room for all, or tight
-        ones, of which those come first that made a dry run retract."""
+        ones, of which those come first that make a dry run retract."""
 
         def pages(tokens: int) -> int:
             return -(-tokens // self.page_size)
 
         if not self.tight:
-            return [sum(pages(len(p)) + pages(count) + 2 for p in prompts) * self.page_size]
+            yield sum(pages(len(p)) + pages(count) + 2 for p in prompts) * self.page_size
+            return
         low = pages(max(map(len, prompts)) + count) + 1
         if self.order == "alone":
-            return [low * self.page_size]
+            yield low * self.page_size
+            return
         together = prompts[: self.chunk_tokens]
         high = max(low, sum(pages(len(p)) for p in together) + pages(count))
-        sizes = [(high - (high - low) * i // 8) * self.page_size for i in range(9)]
-        dry = {
-            size: self.run(_dry_bench, prompts, count, size).stats["retractions"] for size in sizes
-        }
-        return sorted(dry, key=lambda size: (not dry[size], -size))
+        sizes = [(high - (high - low) * i // 6) * self.page_size for i in range(7)]
+        roomy = []
+        for size in sizes:
+            if self.run(_dry_bench, prompts, count, size).stats["retractions"]:
+                yield size
+            else:
+                roomy.append(size)
+        yield from roomy
 
     def run(
         self,

@@ -8,7 +8,7 @@ import pytest
 from oracle import BUILTIN_TIE, PAIRWISE, TINY_TIE, WHOLE, play
 
 FAMILIES = ["linear", "llama2", "llama3", "mistral", "qwen2", "qwen3", "smollm2", "yarn"]
-TINY_TOKENS = 24
+TINY_TOKENS = 16
 BUILTIN_TOKENS = 16
 
 SLICE = [
