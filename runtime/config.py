@@ -97,17 +97,27 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ramet"
 
 
+_WAIT_POLICY = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+
+
 def worker_environment() -> dict[str, str]:
     """The environment of an engine process.
 
     OpenMP must not spin while it waits: on a machine whose cores are shared, spinning costs more
     than ten times a step. The variable only acts when it is set before the library loads.
     """
-    environment = dict(os.environ)
-    environment.setdefault("OMP_WAIT_POLICY", "passive")
-    environment.setdefault("KMP_BLOCKTIME", "0")
-    environment.setdefault("TOKENIZERS_PARALLELISM", "false")
-    return environment
+    return {**_WAIT_POLICY, "TOKENIZERS_PARALLELISM": "false", **os.environ}
+
+
+def set_wait_policy() -> bool:
+    """Set the same wait policy for an engine in this process; False if it is too late to act.
+
+    It is too late once torch, which loads OpenMP, has been imported without it.
+    """
+    late = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
+    for name, value in _WAIT_POLICY.items():
+        os.environ.setdefault(name, value)
+    return not late
 
 
 def auto_pool_tokens(

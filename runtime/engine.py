@@ -59,6 +59,8 @@ class Engine:
         self._contexts: dict[int, Context] = {}
         self._programs: dict[int, Program] = {}
         self._calls: dict[int, Call] = {}
+        self._queued: dict[int, dict[str, Any]] = {}
+        """Operations of calls that wait for their context, by call."""
         self._num_programs = 0
 
     @classmethod
@@ -177,6 +179,8 @@ class Engine:
         elif (context := self._contexts.get(op["ctx"])) is not None:
             if kind == "fork":
                 self._announce(context, op["children"])
+            elif kind in ("generate", "score"):
+                self._queued[op["call"]] = op
             context.queue.append(op)
             self._advance(context)
         elif kind in ("generate", "score"):
@@ -227,8 +231,11 @@ class Engine:
             if context.node is not None and not context.failed:
                 context.node = tree.extend(context.node, op["ids"])
             return
-        if context.failed is not None:
-            self._refuse(op["call"], context.failed)
+        aborted = self._queued.pop(op["call"], None) is None  # and its caller has been told
+        if aborted or context.failed is not None:
+            context.failed = context.failed or Cancelled("a call before it was aborted")
+            if not aborted:
+                self._refuse(op["call"], context.failed)
             return
         try:
             starter = self._generations if op["op"] == "generate" else self._selections
@@ -291,8 +298,11 @@ class Engine:
             for context in contexts:
                 context.failed = error
         else:
-            calls = [self._calls[op["call"]]] if op.get("call") in self._calls else []
+            number = op["call"]
+            calls = [self._calls[number]] if number in self._calls else []
             contexts = []
+            if self._queued.pop(number, None) is not None:
+                self._refuse(number, error)
         for call in calls:
             if isinstance(call, GenerateCall):
                 self._generations.abort(call, error)

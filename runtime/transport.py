@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ramet.runtime import worker
 from ramet.runtime.channel import FrameReader, Mailbox, Message, pump_out
-from ramet.runtime.config import RuntimeConfig, worker_environment
+from ramet.runtime.config import RuntimeConfig, set_wait_policy, worker_environment
 from ramet.runtime.errors import BackendError
 
 STOP_SECONDS = 5.0
@@ -209,16 +209,11 @@ def _environment() -> dict[str, str]:
 
 
 def _set_wait_policy() -> None:
-    # It acts only before the OpenMP library loads, which importing torch does.
-    wanted = worker_environment()
-    missing = [name for name in ("OMP_WAIT_POLICY", "KMP_BLOCKTIME") if name not in os.environ]
-    if "torch" in sys.modules and "OMP_WAIT_POLICY" in missing:
+    if not set_wait_policy():
         warnings.warn(
             "torch was imported before the engine thread started, so OMP_WAIT_POLICY=passive can "
             "no longer be set: waiting threads spin, which is slow on a shared machine. Set it "
             'before Python starts, or use isolation="process"',
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    for name in missing:
-        os.environ[name] = wanted[name]

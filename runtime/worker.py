@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ramet.runtime.builtin_model import resolve_model
 from ramet.runtime.channel import FrameReader, Mailbox, Message, pump_in, pump_out
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import RametError, to_wire
@@ -49,7 +50,11 @@ BuildEngine = Callable[[RuntimeConfig], EngineLike]
 
 
 def build_engine(config: RuntimeConfig) -> EngineLike:
-    """The engine of `runtime.engine`, imported only here: the user's process needs no torch."""
+    """The engine of `runtime.engine`, imported only here: the user's process needs no torch.
+
+    A model that can't be had is refused before torch is loaded, which takes seconds.
+    """
+    resolve_model(config.model)
     from ramet.runtime.engine import Engine
 
     engine: EngineLike = Engine.build(config)

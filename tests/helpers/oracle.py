@@ -134,15 +134,15 @@ class Case:
 
 
 PAIRWISE = [
-    Case("alone", 7, 1, False),
-    Case("batch", 7, 16, True),
-    Case("warm", 512, 16, False),
-    Case("alone", 512, 16, True),
-    Case("batch", 512, 1, False),
+    Case("alone", 7, 16, False),
+    Case("batch", 512, 16, True),
     Case("warm", 7, 1, True),
+    Case("alone", 512, 1, True),
+    Case("batch", 7, 1, False),
+    Case("warm", 512, 16, False),
 ]
-"""Every pair of values of two different fields; the first three, and the last three, have every
-value of every field."""
+"""Every pair of values of two fields; the first three have every value of every field, and so do
+the last three."""
 
 WHOLE = [
     Case(order, chunk_tokens, page_size, tight)

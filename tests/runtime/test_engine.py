@@ -235,6 +235,24 @@ def test_aborts_at_any_moment_leave_nothing(make, seed: int):
     assert bench.done
 
 
+def test_a_call_that_still_waits_for_its_context_can_be_aborted(make):
+    bench = make()
+    context = bench.open([1, 2])
+    first = bench.generate(context, max_tokens=8)
+    second = bench.generate(context, max_tokens=8)
+    third = bench.generate(context, max_tokens=8)
+    bench.step()
+    bench.abort(call=second)
+    bench.abort(call=12345)
+    bench.collect()
+    assert bench.errors[second]["kind"] == "Cancelled", "its caller hears at once"
+    bench.run()
+    assert bench.ids(first) == bench.greedy([1, 2], 8)
+    assert bench.errors[third]["kind"] == "Cancelled"
+    assert not bench.engine._queued
+    bench.close(context)
+
+
 def test_decodes_are_not_stalled_by_a_long_prompt(make):
     bench = make(pool_tokens=4096, chunk_tokens=16)
     call = bench.generate(bench.open([1]), max_tokens=50, stream=True)
