@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+
 from ramet.kernels import reference
 from ramet.kernels.cpu import gated_mlp as cpu_gated_mlp
 from ramet.kernels.cpu import linear as cpu_linear

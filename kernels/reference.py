@@ -7,6 +7,7 @@ Shapes: rows are the tokens of one step, `[rows, ...]`; `k_pool` and `v_pool` ar
 from __future__ import annotations
 
 import torch
+
 from ramet.kernels.plan import AttentionPlan
 
 

@@ -184,11 +184,11 @@ def role_block(role: str, content: object = None) -> Expr:
     return Sum((RoleBegin(role), *inner, RoleEnd(role)))
 
 
-def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Sampling arguments under their SamplingParams names, each checked alone.
+def sampling_fields(given: Mapping[str, Any]) -> tuple[dict[str, Any], SamplingParams | None]:
+    """Sampling arguments under their SamplingParams names, each checked, and all together.
 
-    What two of them say together is checked where a call is made, since the run and the call may
-    set one each. Raises InvalidArgument.
+    The latter is None where they contradict each other or a default: the run and the call may set
+    one each, so that is judged where both are known. Raises InvalidArgument.
     """
     fields: dict[str, Any] = {}
     for key, value in given.items():
@@ -196,8 +196,12 @@ def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         if field in fields:
             raise InvalidArgument(f"{field} is given twice (as {key!r} too)")
         fields[field] = value
-    SamplingParams.build({"max_new_tokens": "context", "return_logprob": True, **fields})
-    return fields
+    try:
+        return fields, SamplingParams.build(fields)
+    except InvalidArgument:
+        # Raises unless only a default is in the way.
+        SamplingParams.build({"max_new_tokens": "context", "return_logprob": True, **fields})
+        return fields, None
 
 
 def check_name(name: object) -> None:
@@ -228,7 +232,7 @@ def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
     texts = given.pop("return_text_in_logprobs", True)
     if not isinstance(texts, bool):
         raise InvalidArgument(f"return_text_in_logprobs={texts!r}: must be True or False")
-    return Gen(name, sampling_fields(given), site, texts)
+    return Gen(name, *sampling_fields(given), site, texts)
 
 
 def _gen_choices(name: str | None, given: dict[str, Any], site: str) -> Expr:

@@ -185,6 +185,8 @@ class Branch:
     def _params(self, node: Expr) -> SamplingParams | None:
         if not isinstance(node, Gen):
             return None
+        if node.params is not None and not self.instance.sampling:
+            return node.params
         return SamplingParams.build({**self.instance.sampling, **node.fields})
 
     def _apply(self, node: Expr, params: SamplingParams | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ramet.lang.choices import ChoicesMethod
 from ramet.lang.errors import InvalidArgument
-from ramet.runtime.request import check_text
+from ramet.runtime.request import SamplingParams, check_text
 
 
 class Expr:
@@ -37,10 +37,13 @@ class Text(Expr):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gen(Expr):
-    """One generation. `fields` are the SamplingParams that the user set, the rest is the run's."""
+    """One generation."""
 
     name: str | None
     fields: Mapping[str, Any]
+    """The fields of SamplingParams that the user set; the rest is the run's."""
+    params: SamplingParams | None
+    """`fields` alone, if they can stand alone."""
     site: str
     """Where the call stands, as file:line."""
     logprob_texts: bool = True

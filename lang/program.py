@@ -149,7 +149,7 @@ class Function:
         for name in sampling:
             if name not in _SAMPLING:
                 raise self._unknown(name, sorted(_SAMPLING))
-        options = RunOptions(backend, None, timeout, False, sampling_fields(sampling))
+        options = RunOptions(backend, None, timeout, False, sampling_fields(sampling)[0])
         batch = BatchOptions(num_threads, progress_bar, generator_style, return_exceptions, seed)
         items = self._items(batch_kwargs)
 
@@ -249,9 +249,15 @@ class Function:
 
 
 @overload
-def function(body: Body) -> Function: ...
+def function(body: Body) -> Function:
+    """As `@function`."""
+
+
 @overload
-def function(*, num_api_spec_tokens: int | None = None) -> Callable[[Body], Function]: ...
+def function(*, num_api_spec_tokens: int | None = None) -> Callable[[Body], Function]:
+    """As `@function()`."""
+
+
 def function(
     body: Body | None = None, *, num_api_spec_tokens: int | None = None
 ) -> Function | Callable[[Body], Function]:
@@ -271,7 +277,7 @@ def _options(rest: Mapping[str, Any]) -> RunOptions:
     run = {name: rest[name] for name in _RUN_OPTIONS if name in rest}
     # The run's `seed` is the program's; as a sampling field it would be every call's.
     sampling = {name: value for name, value in rest.items() if name not in _RUN_OPTIONS}
-    return RunOptions(**run, sampling=sampling_fields(sampling))
+    return RunOptions(**run, sampling=sampling_fields(sampling)[0] if sampling else {})
 
 
 def _backend(given: object) -> Backend:

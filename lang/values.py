@@ -97,9 +97,10 @@ class CallValue(Value):
         """Keep only the result of the call, which has ended; its error if nobody knows of it."""
         call = self._call
         if call is not None:
-            self._error = call.exception()  # type: ignore[assignment]
-            if self._error is None:
+            try:
                 self._result = call.result()
+            except Exception as error:
+                self._error = error
             self._call = None
         return None if self.delivered else self._error
 

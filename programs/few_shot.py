@@ -16,12 +16,12 @@ import ramet.lang as rm
 
 # What the model sees before each question: it shows the form of an answer, one short line.
 EXAMPLES = [
-    ("What is the capital of France?", "Paris"),
     ("Which planet is known as the Red Planet?", "Mars"),
     ("How many legs does a spider have?", "8"),
     ("What is the opposite of hot?", "cold"),
     ("Who wrote Romeo and Juliet?", "William Shakespeare"),
     ("In which season do leaves fall from the trees?", "autumn"),
+    ("What is the capital of France?", "Paris"),
 ]
 
 QUESTIONS = [

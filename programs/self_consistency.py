@@ -17,20 +17,26 @@ from collections.abc import Sequence
 
 import ramet.lang as rm
 
-QUESTION = (
-    "Mia has 3 boxes with 4 pencils in each. She gives away 5 pencils. "
-    "How many pencils does she have left?"
-)
+QUESTION = "Mia has 11 pencils. She gives away 5 pencils. How many pencils does she have now?"
 
-# Worked examples: they show the model to reason first and how to end.
+# Worked examples: they show the model to reason first and how to end. A model this small still
+# gets many a chain wrong, which is what the vote is for.
 EXAMPLES = """\
-Question: Tom has 2 bags with 6 apples in each. He eats 3 apples. How many apples are left?
-Reasoning: Tom has 2 times 6 = 12 apples. After eating 3 apples, 12 - 3 = 9 apples are left.
+Question: Tom has 12 apples. He eats 3 apples. How many apples does he have now?
+Reasoning: Tom starts with 12 apples. He eats 3, so 12 - 3 = 9 apples.
 Answer: 9
 
-Question: A bus has 10 people. At a stop 4 get off and 7 get on. How many people are on the bus?
-Reasoning: After 4 people get off, 10 - 4 = 6 people stay. With 7 more, 6 + 7 = 13 people.
-Answer: 13
+Question: Ann has 5 books. She buys 4 books. How many books does she have now?
+Reasoning: Ann starts with 5 books. She buys 4 more, so 5 + 4 = 9 books.
+Answer: 9
+
+Question: Ben has 20 coins. He loses 6 coins. How many coins does he have now?
+Reasoning: Ben starts with 20 coins. He loses 6, so 20 - 6 = 14 coins.
+Answer: 14
+
+Question: Eva has 7 stamps. She finds 8 stamps. How many stamps does she have now?
+Reasoning: Eva starts with 7 stamps. She finds 8 more, so 7 + 8 = 15 stamps.
+Answer: 15
 
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from ramet.kernels import reference
 from ramet.kernels.cpu.linear import turned
 

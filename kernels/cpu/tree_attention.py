@@ -17,6 +17,7 @@ import dataclasses
 
 import numpy as np
 import torch
+
 from ramet.kernels.plan import AttentionPlan, IntArray
 
 # Measured on two cores with 3 KV heads of 64: a call costs as much as copying some hundred slots,

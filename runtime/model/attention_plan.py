@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+
 from ramet.kernels.plan import AttentionPlan
 
 _LEAST_CAPACITY = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.spec import ModelSpec
 

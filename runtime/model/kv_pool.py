@@ -6,6 +6,7 @@ Which slot belongs to whom is the page ledger's business; this file only holds t
 from __future__ import annotations
 
 import torch
+
 from ramet.runtime.model.spec import ModelSpec
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import torch
+
 from ramet.kernels import ops
 from ramet.kernels.plan import AttentionPlan
 from ramet.runtime.model.spec import ModelSpec

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+
 from ramet.kernels import ops
 from ramet.kernels.plan import AttentionPlan
 from ramet.runtime.model.kv_pool import KVPool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+
 from ramet.kernels import ops
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.attention_plan import Rows, build_plan

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from ramet.runtime.model.spec import ModelSpec
 
 TINY_VOCAB_SIZE = 259

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.model.spec import ModelSpec
-from safetensors import SafetensorError, safe_open
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"

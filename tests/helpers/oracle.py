@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from scripted_engine import Bench
+
 from ramet.runtime.engine import Engine
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.tokenizer import Tokenizer
-from scripted_engine import Bench
 
 TINY_TIE = 1e-4
 """A gap between the two likeliest logits under which transformers' choice isn't compared: it
@@ -262,3 +263,24 @@ def hf_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
     """log softmax of a transformers model's logits, `[len(ids), vocab]`, never under float32."""
     with torch.inference_mode():
         return torch.log_softmax(model(torch.tensor([list(ids)])).logits[0], -1)
+
+
+# Counters
+
+
+class Trie:
+    """Who asked first for each position of each path: a prompt (an edge), or a sample."""
+
+    def __init__(self) -> None:
+        self.top: dict[int, Any] = {}
+        self.edges = 0
+        self.decodes = 0
+
+    def demand(self, path: Sequence[int], sampled: bool = False) -> None:
+        node = self.top
+        for token in path:
+            if token not in node:
+                node[token] = {}
+                self.edges += not sampled
+                self.decodes += sampled
+            node = node[token]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 import torch
+
 from ramet.kernels.plan import AttentionPlan
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 
 from .fake_backend import FakeBackend

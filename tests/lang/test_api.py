@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang.expr import Gen, RoleBegin, RoleEnd, Select, Sum, Text
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang import batch
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang.branch import Branch
 from ramet.lang.instance import Instance

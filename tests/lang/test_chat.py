@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ramet.lang.chat import ChatPieces, common_prefix
 from ramet.lang.errors import ProgramError
 from ramet.runtime.chat_template import CHATML

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang.expr import Gen, Sum, Text, nodes_of
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 
 from .conftest import MakeBackend

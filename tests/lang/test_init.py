@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 import ramet.lang as rm
 from ramet.runtime import errors
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang.instance import Instance
 

@@ -6,6 +6,7 @@ import traceback
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 
 from .conftest import MakeBackend

@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang.session import Session
 

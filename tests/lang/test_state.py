@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 import pytest
+
 import ramet.lang as rm
 
 from .conftest import MakeBackend

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+
 from ramet.lang.threads import Alarm, BodyThreads
 
 pytestmark = pytest.mark.timeout(30)

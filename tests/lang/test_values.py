@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 import ramet.lang as rm
 from ramet.lang.instance import Instance
 from ramet.lang.values import CallValue, GatheredValue, GivenValue, SpanValue, chunks_of, text_of

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from oracle import Greedy, ModelBench, Tally, hf_greedy
+
 from ramet.runtime.cache.audit import audit_idle
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from ramet.kernels import reference
 from ramet.kernels.cpu import gated_mlp
 

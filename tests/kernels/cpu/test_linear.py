@@ -1,4 +1,5 @@
 import torch
+
 from ramet.kernels.cpu import linear
 
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+
 from ramet.kernels import reference
 from ramet.kernels.cpu import tree_attention as cpu
 

@@ -2,6 +2,7 @@ import types
 
 import numpy as np
 import torch
+
 from ramet.runtime.model.attention_plan import build_plan
 
 FIELDS = ("slot_start", "length", "row_start", "row_end", "key_pos")

@@ -1,4 +1,5 @@
 import pytest
+
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.model import config_fields as fields
 

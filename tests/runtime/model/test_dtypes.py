@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 import torch
+
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model import dtypes
 from ramet.runtime.model.spec import ModelSpec

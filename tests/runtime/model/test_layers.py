@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from ramet.runtime.model.attention_plan import build_plan
 from ramet.runtime.model.layers import DecoderLayer, Step
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows

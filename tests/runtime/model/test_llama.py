@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.attention_plan import build_plan
 from ramet.runtime.model.kv_pool import KVPool

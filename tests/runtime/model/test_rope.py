@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows
 from ramet.runtime.model.spec import ModelSpec, RopeSpec
 

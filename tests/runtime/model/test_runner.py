@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec

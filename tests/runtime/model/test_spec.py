@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.model.spec import ModelSpec, RopeSpec
 

@@ -1,4 +1,5 @@
 import torch
+
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.tiny import tiny_config, tiny_weights

@@ -6,11 +6,12 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.tiny import tiny_config, tiny_weights
 from ramet.runtime.model.weights import check_weights, load_weights
-from safetensors.torch import save_file
 
 
 @pytest.fixture
