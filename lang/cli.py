@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import click
+
 from ramet.runtime.config import DTYPES, ISOLATIONS, POLICIES, RuntimeConfig
 from ramet.runtime.errors import RametError
 from ramet.runtime.metrics import Report

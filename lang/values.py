@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ramet.lang.backends.protocol import Piece
 from ramet.lang.errors import Cancelled, ProgramError
-from ramet.runtime.call import Call, CallResult
+from ramet.runtime.client.call import Call, CallResult
 
 if TYPE_CHECKING:
     from ramet.lang.instance import Instance

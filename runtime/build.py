@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from ramet.runtime.builtin_model import resolve_model
 from ramet.runtime.config import RuntimeConfig, auto_pool_tokens
 from ramet.runtime.engine import Engine

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ramet.runtime import config
 from ramet.runtime.errors import BackendError, InvalidArgument, RametError, UnsupportedFeature
-from ramet.runtime.model_wheel import WheelModel
-from ramet.runtime.progress import bar, say
+from ramet.runtime.source.model_wheel import WheelModel
+from ramet.runtime.source.progress import bar, say
 
 SMOLLM2 = WheelModel(
     name="smollm2-135m",
@@ -187,7 +187,7 @@ def _exclusive(path: Path, name: str) -> Iterator[None]:
 
 
 def _convert(source: Path, folder: Path, work: Path, name: str) -> None:
-    from ramet.runtime.gguf_convert import convert  # numpy and gguf, needed once
+    from ramet.runtime.source.gguf_convert import convert  # numpy and gguf, needed once
 
     say(f"converting the model {name} once")
     with bar(1, f"converting {name}") as progress:

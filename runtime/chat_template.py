@@ -15,6 +15,7 @@ from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
 from ramet.runtime.errors import ProgramError
 from ramet.runtime.request import check_text
 

@@ -1,4 +1,4 @@
-"""Generations: starts `generate` operations and turns their logits into tokens, text and results."""
+"""Generations: starts `generate` operations; turns their logits into tokens, text and results."""
 
 from __future__ import annotations
 

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from ramet.runtime.call import Call, CallResult
-from ramet.runtime.channel import Message
-from ramet.runtime.client import SHUT_DOWN, EngineClient
+from ramet.runtime.client.call import Call, CallResult
+from ramet.runtime.client.channel import Message
+from ramet.runtime.client.connection import SHUT_DOWN, EngineClient
+from ramet.runtime.client.handle import Handle, Program
+from ramet.runtime.client.transport import Transport, launch
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import BackendError, InvalidArgument
-from ramet.runtime.handle import Handle, Program
 from ramet.runtime.request import SamplingParams, check_seed, check_text, check_token_ids
 from ramet.runtime.sampling.streams import stream_key
 from ramet.runtime.tokenizer import Tokenizer
-from ramet.runtime.transport import Transport, launch
 
 Prompt = str | list[int]
 """One prompt: text, tokenised as `tokenizer(prompt)` does, or token ids."""

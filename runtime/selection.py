@@ -67,9 +67,7 @@ class Selections:
             room.tree.release(base)
         room.counters.calls += 1
         room.counters.prompt_tokens += sum(len(i) - 1 + call.prompt_len for i in ids)
-        room.counters.cached_tokens += (
-            sum(len(i) - 1 + call.prompt_len for i in ids) - call.charged
-        )
+        room.counters.cached_tokens += sum(len(i) - 1 + call.prompt_len for i in ids) - call.charged
         for branch in call.branches:
             room.scheduler.add(branch)
         return call

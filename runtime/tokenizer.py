@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+
 from ramet.runtime.chat_template import ChatTemplate
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.request import check_text

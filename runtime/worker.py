@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ramet.runtime.builtin_model import resolve_model
-from ramet.runtime.channel import FrameReader, Mailbox, Message, pump_in, pump_out
+from ramet.runtime.client.channel import FrameReader, Mailbox, Message, pump_in, pump_out
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import RametError, to_wire
 

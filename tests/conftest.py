@@ -1,4 +1,4 @@
-"""What every test shares: an import path without the rooms' bare names, and a watch on leftovers."""
+"""What tests share: a path without the rooms' bare names, and a watch on leftovers."""
 
 from __future__ import annotations
 

@@ -88,9 +88,7 @@ def test_importing_the_language_loads_no_torch():
         "import sys, ramet.lang; "
         "print(*(m for m in ('torch', 'transformers', 'numba', 'numpy') if m in sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 

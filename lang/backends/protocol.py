@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ramet.runtime.call import Call, CallResult
+from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.request import SamplingParams
 
 Piece = tuple[str, str]

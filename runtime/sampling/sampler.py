@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
+
 from ramet.runtime.errors import BackendError, InvalidArgument, RametError
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling import logits as steps
 from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
 from ramet.runtime.sampling.streams import uniform
-from torch import Tensor
 
 BLOCK_ELEMENTS = 2**18
 """Logits processed at once: 2 MB in float64. On a CPU, blocks that stay in its caches took a third

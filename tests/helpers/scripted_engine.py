@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 import torch
+
 from ramet.runtime.engine import Engine
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.streams import stream_key

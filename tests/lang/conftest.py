@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fake_backend import FakeBackend, MakeBackend
 
 import ramet.lang as rm
-
-from .fake_backend import FakeBackend
-
-MakeBackend = Callable[..., FakeBackend]
 
 
 @pytest.fixture

@@ -5,15 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_backend import FakeBackend, MakeBackend
 
 import ramet.lang as rm
 from ramet.lang import batch
-
-from .conftest import MakeBackend
-from .fake_backend import FakeBackend
 
 pytestmark = pytest.mark.timeout(120)
 State = rm.ProgramState
@@ -284,7 +283,7 @@ states = rm.function(lambda s, i: s.__iadd__(rm.gen("x"))).run_batch(
     ({{"i": i}} for i in range(10**9)), generator_style=True)
 print(next(states)["x"])
 """
-    folder = __file__.rsplit("/", 1)[0]
+    folder = str(Path(__file__).parent.parent / "helpers")
     done = subprocess.run(
         [sys.executable, "-c", code.format(folder=folder)],
         capture_output=True, text=True, timeout=60, check=True,

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from fake_backend import FakeBackend
 
 import ramet.lang as rm
 from ramet.lang.branch import Branch
 from ramet.lang.instance import Instance
 from ramet.lang.values import GivenValue
-
-from .fake_backend import FakeBackend
 
 pytestmark = pytest.mark.timeout(30)
 

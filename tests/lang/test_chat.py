@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from chat_templates import GEMMA, LLAMA_2, LLAMA_3, MISTRAL, MISTRAL_LAST, QWEN_2, QWEN_3
+from fake_backend import FakeTokenizer
 
 from ramet.lang.chat import ChatPieces, common_prefix
 from ramet.lang.errors import ProgramError
 from ramet.runtime.chat_template import CHATML
-
-from .fake_backend import FakeTokenizer
-from .templates import GEMMA, LLAMA_2, LLAMA_3, MISTRAL, MISTRAL_LAST, QWEN_2, QWEN_3
 
 U, A, S = "user", "assistant", "system"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+
 from ramet.lang.cli import main
 from ramet.runtime.config import RuntimeConfig
 

@@ -3,15 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from chat_templates import GEMMA, LLAMA_2, LLAMA_3, MISTRAL, MISTRAL_LAST, QWEN_2, QWEN_3
+from fake_backend import FakeTokenizer, MakeBackend
 
 import ramet.lang as rm
 from ramet.lang.chat import ChatPieces
 from ramet.lang.conversation import Conversation
 from ramet.runtime.chat_template import CHATML
-
-from .conftest import MakeBackend
-from .fake_backend import FakeTokenizer
-from .templates import GEMMA, LLAMA_2, LLAMA_3, MISTRAL, MISTRAL_LAST, QWEN_2, QWEN_3
 
 U, A, S = "user", "assistant", "system"
 TALK = [(U, "Hi"), (A, "Hello, you"), (U, "More"), (A, "Less")]

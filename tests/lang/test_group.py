@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from chat_templates import LLAMA_2
+from fake_backend import FakeBackend, MakeBackend
 
 import ramet.lang as rm
-
-from .conftest import MakeBackend
-from .fake_backend import FakeBackend
-from .templates import LLAMA_2
 
 pytestmark = pytest.mark.timeout(30)
 State = rm.ProgramState

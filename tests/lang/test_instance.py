@@ -3,11 +3,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from fake_backend import FakeBackend
 
 import ramet.lang as rm
 from ramet.lang.instance import Instance
-
-from .fake_backend import FakeBackend
 
 pytestmark = pytest.mark.timeout(30)
 

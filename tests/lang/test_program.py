@@ -6,11 +6,9 @@ import traceback
 from typing import Any
 
 import pytest
+from fake_backend import FakeBackend, MakeBackend
 
 import ramet.lang as rm
-
-from .conftest import MakeBackend
-from .fake_backend import FakeBackend
 
 pytestmark = pytest.mark.timeout(60)
 State = rm.ProgramState

@@ -4,11 +4,10 @@ import gc
 from typing import Any
 
 import pytest
+from fake_backend import FakeBackend
 
 import ramet.lang as rm
 from ramet.lang.session import Session
-
-from .fake_backend import FakeBackend
 
 
 def test_the_default_backend_is_set_and_used(backend: FakeBackend) -> None:

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from fake_backend import FakeBackend
 
 import ramet.lang as rm
 from ramet.lang.instance import Instance
 from ramet.lang.values import CallValue, GatheredValue, GivenValue, SpanValue, chunks_of, text_of
-from ramet.runtime.call import Call, CallResult
+from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.request import SamplingParams
-
-from .fake_backend import FakeBackend
 
 
 def result(*texts: str) -> CallResult:

@@ -356,10 +356,21 @@ def test_a_soup_of_programs_that_fits(make: Make, seed: int) -> None:
 def test_a_soup_of_programs_in_a_small_pool(make: Make, seed: int) -> None:
     source = random.Random(100 + seed)
     size = source.choice([1, 4])
-    bench = make(pool_tokens=80, page_size=size, chunk_tokens=source.choice([7, 64]))
-    soup(bench, source, 150, 5, short=0.3)
+    bench = make(pool_tokens=48, page_size=size, chunk_tokens=source.choice([7, 64]))
+    soup(bench, source, 150, 8, short=0.4)
     bench.engine.check(fits=False)
     assert bench.engine.stats()["recomputed_tokens"]
+
+
+def test_retracted_samples_go_on_where_they_were(make: Make) -> None:
+    source = random.Random(2)
+    bench = make(pool_tokens=96, page_size=4, chunk_tokens=8)
+    for i in range(12):
+        prompt = [source.choice(LETTERS) for _ in range(source.randrange(1, 12))]
+        generate(bench, bench.open(prompt), max_tokens=20, n=2, temperature=1.0, seed=i)
+    bench.run()
+    bench.engine.check(fits=False)
+    assert bench.engine.stats()["retractions"]
 
 
 def test_another_namespace_computes_for_itself(make: Make) -> None:

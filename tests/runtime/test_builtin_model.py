@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from ramet.runtime import builtin_model
 from ramet.runtime.builtin_model import list_models, resolve_model
 from ramet.runtime.errors import BackendError, InvalidArgument, UnsupportedFeature
-from ramet.runtime.model_wheel import WheelModel
+from ramet.runtime.source.model_wheel import WheelModel
 from ramet.runtime.tokenizer import Tokenizer
 
 gguf = pytest.importorskip("gguf")
@@ -188,7 +189,7 @@ def test_what_an_interrupted_process_left_does_no_harm(
 
     for target in ("gguf_convert.convert", "model_wheel._size", "model_wheel.os.replace"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"ramet.runtime.{target}", interrupt)
+            patch.setattr(f"ramet.runtime.source.{target}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 resolve_model(cache=cache)
         assert not list_models(cache)[0].cached
@@ -199,7 +200,10 @@ def test_what_an_interrupted_process_left_does_no_harm(
 
 def test_a_killed_process_leaves_a_usable_cache(wheel: Path, cache: Path, tmp_path: Path) -> None:
     """Killed with no chance to clean up: in the middle of the download, and of the conversion."""
-    for stage in ("ramet.runtime.model_wheel.os.replace", "ramet.runtime.builtin_model.os.replace"):
+    for stage in (
+        "ramet.runtime.source.model_wheel.os.replace",
+        "ramet.runtime.builtin_model.os.replace",
+    ):
         code = (
             "import dataclasses, os, sys, unittest.mock as mock\n"
             "from ramet.runtime import builtin_model as b\n"

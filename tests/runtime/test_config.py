@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from ramet.runtime.config import RuntimeConfig, auto_pool_tokens, cache_dir, worker_environment
 from ramet.runtime.errors import InvalidArgument
 

@@ -1,9 +1,9 @@
 import random
 
 import pytest
-from ramet.runtime.cache.audit import audit, audit_idle
-
 from scripted_engine import Bench
+
+from ramet.runtime.cache.audit import audit, audit_idle
 
 
 @pytest.fixture
@@ -201,7 +201,9 @@ def test_an_error_ends_the_branch_and_what_is_queued_behind_it(make):
 @pytest.mark.parametrize("seed", range(6))
 def test_aborts_at_any_moment_leave_nothing(make, seed: int):
     rng = random.Random(seed)
-    bench = make(pool_tokens=128, page_size=rng.choice([1, 4, 16]), chunk_tokens=rng.choice([5, 32]))
+    bench = make(
+        pool_tokens=128, page_size=rng.choice([1, 4, 16]), chunk_tokens=rng.choice([5, 32])
+    )
     live: dict[int, tuple[list[int], list[int]]] = {}
     for _ in range(300):
         action = rng.random()

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.request import SamplingParams, check_seed, check_text, check_token_ids
 

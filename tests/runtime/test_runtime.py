@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fake_engine import ISOLATIONS, children, no_leaks, start_runtime
+
+from ramet.runtime.client.handle import Handle
+from ramet.runtime.client.transport import ProcessTransport
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import (
     BackendError,
@@ -18,12 +22,8 @@ from ramet.runtime.errors import (
     InvalidArgument,
     PoolTooSmall,
 )
-from ramet.runtime.handle import Handle
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.runtime import Runtime
-from ramet.runtime.transport import ProcessTransport
-
-from tests.runtime.fake_engine import ISOLATIONS, children, no_leaks, start_runtime
 
 __all__ = ["no_leaks"]
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_leaks")]

@@ -3,9 +3,10 @@ import random
 
 import pytest
 import torch
+from scripted_engine import Bench
+
 from ramet.runtime.cache.audit import audit, audit_idle
 from ramet.runtime.sampling.streams import uniform
-from scripted_engine import Bench
 
 
 def score(bench: Bench, context: int, choices: list[dict], **fields: object) -> int:
@@ -73,7 +74,7 @@ def test_entries_are_the_models_own_logprobs(make, page_size: int, chunk_tokens:
     best = max(range(5), key=means.__getitem__)
     assert outcome(bench, call)["index"] == best
     assert bench.engine._contexts[context].node.path_ids() == [1, 2, *choices[best]]
-    # The border's two tokens, and each choice without its last token, once: 5, 56, 8, 86, 9, 99, 999
+    # The two prompt tokens, and of the choices, without their last: 5, 56, 8, 86, 9, 99, 999.
     assert bench.engine.stats()["edge_tokens"] == 2 + 7
 
 

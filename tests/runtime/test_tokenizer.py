@@ -16,9 +16,10 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
 from ramet.runtime.errors import InvalidArgument, ProgramError, UnsupportedFeature
 from ramet.runtime.tokenizer import Tokenizer
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and the dog sleeps on. 12345 67\n",
@@ -341,7 +342,13 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
 
 
 def test_the_modules_import_no_torch() -> None:
-    modules = ("tokenizer", "tokenizer_json", "chat_template", "builtin_model", "gguf_convert")
+    modules = (
+        "tokenizer",
+        "tokenizer_json",
+        "chat_template",
+        "builtin_model",
+        "source.gguf_convert",
+    )
     code = "import sys\n" + "".join(f"import ramet.runtime.{name}\n" for name in modules)
     code += "from ramet.runtime.tokenizer import Tokenizer\n"
     code += "Tokenizer.tiny().render_chat([], True)\n"

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from typing import Any
 
+import fake_engine
 import pytest
-from ramet.runtime import worker
-from ramet.runtime.channel import FrameReader, Mailbox, write_frame
-from ramet.runtime.config import worker_environment
+from fake_engine import FakeEngine, fake_config
 
-from tests.runtime import fake_engine
-from tests.runtime.fake_engine import FakeEngine, fake_config
+from ramet.runtime import worker
+from ramet.runtime.client.channel import FrameReader, Mailbox, write_frame
+from ramet.runtime.config import worker_environment
 
 pytestmark = pytest.mark.timeout(60)
 

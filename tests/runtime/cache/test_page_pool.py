@@ -1,6 +1,7 @@
 import random
 
 import pytest
+
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 from ramet.runtime.errors import PoolTooSmall
 

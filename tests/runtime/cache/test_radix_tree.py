@@ -1,6 +1,7 @@
 import random
 
 import pytest
+
 from ramet.runtime.cache.audit import audit, audit_idle
 from ramet.runtime.cache.node import DECODE, Node
 from ramet.runtime.cache.page_pool import PagePool

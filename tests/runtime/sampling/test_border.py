@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.sampling import border as module
 from ramet.runtime.sampling.border import (

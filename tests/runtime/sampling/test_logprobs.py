@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from ramet.runtime.sampling.logprobs import (
     log_masses,
     log_probabilities,

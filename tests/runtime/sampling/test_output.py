@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.output import Step, TextOutput
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
+
 from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling import logits as steps
 from ramet.runtime.sampling import sampler
 from ramet.runtime.sampling.sampler import Sampled, SampleRow, sample
 from ramet.runtime.sampling.streams import stream_key
-from scipy import stats
 
 VOCAB = 14
 LOGITS = torch.randn(4, VOCAB, generator=torch.Generator().manual_seed(5)) * 1.5

@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.sampling.scoring import (
     METHODS,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ramet.runtime.sampling.stops import StopSet
 
 TEXTS = st.text(alphabet="abé", max_size=12)

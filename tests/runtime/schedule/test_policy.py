@@ -1,4 +1,5 @@
 import pytest
+
 from ramet.runtime.cache.node import Node
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.schedule.policy import make_policy

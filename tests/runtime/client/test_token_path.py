@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from ramet.runtime.call import Call, CallResult
+
+from ramet.runtime.client.call import Call, CallResult
+from ramet.runtime.client.token_path import TokenPath
 from ramet.runtime.errors import BackendError
-from ramet.runtime.token_path import TokenPath
 
 
 def _call() -> Call[CallResult]:

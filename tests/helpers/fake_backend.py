@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ramet.runtime.call import Call, CallResult
 from ramet.runtime.chat_template import CHATML, ChatTemplate
+from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.errors import Cancelled
 from ramet.runtime.request import SamplingParams
 
@@ -278,3 +278,7 @@ def _cut(text: str, params: SamplingParams) -> tuple[str, str]:
     if isinstance(limit, int) and len(text) > limit:
         return text[:limit], "length"
     return text, "eos"
+
+
+MakeBackend = Callable[..., FakeBackend]
+"""The type of the `make_backend` fixture."""

@@ -12,17 +12,17 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 
-from ramet.runtime.call import Call, CallResult
-from ramet.runtime.channel import Message
-from ramet.runtime.client import EngineClient
-from ramet.runtime.client_generation import generation_result
-from ramet.runtime.client_selection import Selection
+from ramet.runtime.client.call import Call, CallResult
+from ramet.runtime.client.channel import Message
+from ramet.runtime.client.connection import EngineClient
+from ramet.runtime.client.generation import generation_result
+from ramet.runtime.client.selection import Selection
+from ramet.runtime.client.token_path import TokenPath
 from ramet.runtime.errors import ContextOverflow, InvalidArgument, ProgramError
 from ramet.runtime.request import SamplingParams, check_text
 from ramet.runtime.sampling.border import seed_ids
 from ramet.runtime.sampling.scoring import check_method
 from ramet.runtime.sampling.streams import stream_key
-from ramet.runtime.token_path import TokenPath
 from ramet.runtime.tokenizer import Piece, Tokenizer
 
 _KINDS = ("text", "content")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ramet.runtime.client_generation import generation_result
-from ramet.runtime.token_path import TokenPath
+from ramet.runtime.client.generation import generation_result
+from ramet.runtime.client.token_path import TokenPath
 
 RESULT: dict[str, Any] = {
     "text": "ab",

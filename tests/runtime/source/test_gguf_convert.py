@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from ramet.runtime import builtin_model, gguf_convert, gguf_tokenizer
+from safetensors.numpy import load_file
+
+from ramet.runtime import builtin_model
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
+from ramet.runtime.source import gguf_convert, gguf_tokenizer
 from ramet.runtime.tokenizer import Tokenizer
 from ramet.runtime.tokenizer_json import byte_spelling
-from safetensors.numpy import load_file
 
 gguf = pytest.importorskip("gguf")
 

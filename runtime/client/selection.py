@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramet.runtime.call import CallResult
+from ramet.runtime.client.call import CallResult
+from ramet.runtime.client.token_path import TokenPath
 from ramet.runtime.sampling.border import Border, Branch, border
-from ramet.runtime.token_path import TokenPath
 from ramet.runtime.tokenizer import Piece, Tokenizer
 
 

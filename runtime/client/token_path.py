@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ramet.runtime.call import Call, CallResult
+from ramet.runtime.client.call import Call, CallResult
 
 
 class TokenPath:

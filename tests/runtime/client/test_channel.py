@@ -7,7 +7,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from ramet.runtime.channel import (
+
+from ramet.runtime.client.channel import (
     FrameReader,
     Mailbox,
     Message,

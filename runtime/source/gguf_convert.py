@@ -17,9 +17,10 @@ from typing import Any
 import gguf
 import numpy as np
 from numpy.typing import NDArray
-from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
-from ramet.runtime.gguf_tokenizer import end_ids, tokenizer_files
 from safetensors.numpy import save_file
+
+from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
+from ramet.runtime.source.gguf_tokenizer import end_ids, tokenizer_files
 
 SHARD_BYTES = 2 << 30
 """Most bytes of one weight file, and about the memory that a conversion holds."""

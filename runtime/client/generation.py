@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramet.runtime.call import CallResult
-from ramet.runtime.token_path import TokenPath
+from ramet.runtime.client.call import CallResult
+from ramet.runtime.client.token_path import TokenPath
 
 
 def generation_result(event: Mapping[str, Any], prompt: TokenPath) -> CallResult:

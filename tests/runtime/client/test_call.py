@@ -4,7 +4,8 @@ import threading
 from typing import Any
 
 import pytest
-from ramet.runtime.call import Call, CallResult, Chunk
+
+from ramet.runtime.client.call import Call, CallResult, Chunk
 from ramet.runtime.errors import BackendError
 
 pytestmark = pytest.mark.timeout(30)

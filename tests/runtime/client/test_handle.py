@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ramet.runtime.call import Call, CallResult
+from fake_engine import no_leaks, start_runtime
+
+from ramet.runtime.client.call import Call, CallResult
+from ramet.runtime.client.handle import Handle
 from ramet.runtime.errors import Cancelled, ContextOverflow, InvalidArgument, ProgramError
-from ramet.runtime.handle import Handle
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.runtime import Runtime
 from ramet.runtime.sampling.streams import stream_key
-
-from tests.runtime.fake_engine import no_leaks, start_runtime
 
 __all__ = ["no_leaks"]
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("no_leaks")]

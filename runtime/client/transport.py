@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ramet.runtime import worker
-from ramet.runtime.channel import FrameReader, Mailbox, Message, pump_out
+from ramet.runtime.client.channel import FrameReader, Mailbox, Message, pump_out
 from ramet.runtime.config import RuntimeConfig, set_wait_policy, worker_environment
 from ramet.runtime.errors import BackendError
 

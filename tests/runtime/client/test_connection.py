@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ramet.runtime.call import Call, CallResult
-from ramet.runtime.client import SHUT_DOWN, EngineClient
-from ramet.runtime.client_generation import generation_result
-from ramet.runtime.errors import BackendError, Cancelled, PoolTooSmall, UnsupportedFeature
-from ramet.runtime.token_path import TokenPath
-from ramet.runtime.transport import ProcessTransport
+from fake_engine import ISOLATIONS, children, no_leaks, start_client
 
-from tests.runtime.fake_engine import ISOLATIONS, children, no_leaks, start_client
+from ramet.runtime.client.call import Call, CallResult
+from ramet.runtime.client.connection import SHUT_DOWN, EngineClient
+from ramet.runtime.client.generation import generation_result
+from ramet.runtime.client.token_path import TokenPath
+from ramet.runtime.client.transport import ProcessTransport
+from ramet.runtime.errors import BackendError, Cancelled, PoolTooSmall, UnsupportedFeature
 
 __all__ = ["no_leaks"]
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("no_leaks")]

@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from ramet.runtime import worker
-from ramet.runtime.client import EngineClient
+from ramet.runtime.client.connection import EngineClient
+from ramet.runtime.client.transport import ProcessTransport, ThreadTransport, Transport
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import UnsupportedFeature
 from ramet.runtime.runtime import Runtime
-from ramet.runtime.transport import ProcessTransport, ThreadTransport, Transport
 
 # As the test process may have torch loaded already, which an engine thread would warn of.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from ramet.runtime import config
 from ramet.runtime.errors import BackendError
-from ramet.runtime.progress import bar, say
+from ramet.runtime.source.progress import bar, say
 
 _BLOCK = 1 << 20
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ramet.runtime.client_selection import Selection
-from ramet.runtime.token_path import TokenPath
+from ramet.runtime.client.selection import Selection
+from ramet.runtime.client.token_path import TokenPath
 from ramet.runtime.tokenizer import Tokenizer
 
 

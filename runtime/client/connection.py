@@ -11,10 +11,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ramet.runtime.call import Call
-from ramet.runtime.channel import Message
+from ramet.runtime.client.call import Call
+from ramet.runtime.client.channel import Message
+from ramet.runtime.client.transport import STOP_SECONDS, Transport
 from ramet.runtime.errors import BackendError, RametError, from_wire
-from ramet.runtime.transport import STOP_SECONDS, Transport
 
 SHUT_DOWN = "the Runtime is shut down"
 

@@ -8,15 +8,15 @@ import textwrap
 import threading
 from pathlib import Path
 
+import fake_engine
 import pytest
-from ramet.runtime import transport as module
+from fake_engine import ISOLATIONS, children, no_leaks, start_transport
+
+from ramet.runtime.client import transport as module
+from ramet.runtime.client.transport import ProcessTransport, launch
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import BackendError
 from ramet.runtime.runtime import Runtime
-from ramet.runtime.transport import ProcessTransport, launch
-
-from tests.runtime import fake_engine
-from tests.runtime.fake_engine import ISOLATIONS, children, no_leaks, start_transport
 
 __all__ = ["no_leaks"]
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_leaks")]
