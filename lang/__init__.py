@@ -15,6 +15,7 @@ Importing this loads no model and no torch.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ramet.lang.api import (
@@ -58,6 +59,8 @@ from ramet.lang.session import flush_cache, get_server_info, session, set_defaul
 from ramet.lang.state import ProgramState
 
 if TYPE_CHECKING:
+    from ramet.lang.backends.endpoint import RuntimeEndpoint
+    from ramet.lang.backends.openai import OpenAI
     from ramet.runtime.runtime import Runtime
 
 global_config = session.config
@@ -69,12 +72,14 @@ __all__ = [
     "Function",
     "GrammarError",
     "InvalidArgument",
+    "OpenAI",
     "PoolTooSmall",
     "ProgramError",
     "ProgramState",
     "ProgramStateGroup",
     "RametError",
     "Runtime",
+    "RuntimeEndpoint",
     "UnsupportedFeature",
     "assistant",
     "assistant_begin",
@@ -104,10 +109,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Runtime":
-        # Programs on another backend never need the embedded engine's client.
-        from ramet.runtime.runtime import Runtime
+_BACKENDS = {
+    "OpenAI": "ramet.lang.backends.openai",
+    "Runtime": "ramet.runtime.runtime",
+    "RuntimeEndpoint": "ramet.lang.backends.endpoint",
+}
 
-        return Runtime
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first named: a program on one backend never needs the others.
+    if name in _BACKENDS:
+        return getattr(importlib.import_module(_BACKENDS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ Every argument is checked here, before anything is sent to a model.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -83,24 +84,35 @@ def gen(
 ) -> Expr:
     """Generate text, and keep it as variable `name`.
 
-    An argument left at None is the run's, else the default (128 tokens, temperature 1). `stop`
-    matches in the generated text only and isn't part of the value unless `include_stop`. With
-    `n=k` the value is a list of k samples, and sample 0 enters the text. `choices=[…]` makes it a
-    `select`. `max_tokens="context"` means up to the context's length.
+    An argument left at None is the run's, else the default.
 
-    Raises InvalidArgument for a bad argument and UnsupportedFeature for one that no backend can
-    honour yet (the constraints are among them), both before any model call.
+    - `max_tokens` (128; "context": up to the context's length), `min_tokens` (0), `ignore_eos`.
+    - `stop`, a text or a list: matched in the generated text only, and no part of the value unless
+      `include_stop`; `stop_token_ids` likewise.
+    - `temperature` (1; 0 is greedy), `top_p`, `top_k`, `min_p`, `frequency_penalty`,
+      `presence_penalty`, `repetition_penalty`, `logit_bias` (a dict of token id to number; -100
+      bans), `seed` (replaces the program's).
+    - `n=k`: the value is a list of k samples, and sample 0 enters the text.
+    - `return_logprob`, with `logprob_start_len` (the prompt's, too, from there on),
+      `top_logprobs_num` and `return_text_in_logprobs`: reported by `s.meta(name)`.
+    - `choices=[…]` with `choices_method` makes it a `select`.
+
+    The constraints (`regex`, `json_schema`, `ebnf`, `lark`, `structural_tags`, `type`, `dtype`,
+    with `strict`, `whitespace`, `close_within_budget`, `jump_forward`), `stop_regex`, `priority`,
+    `deadline`, `cache` and `cache_salt` raise UnsupportedFeature in this version.
+
+    Raises InvalidArgument for a bad argument, before any model call.
     """
     return _gen(name, {"max_tokens": max_tokens, **options}, _call_site())
 
 
 def gen_int(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
-    """Generate an integer: `gen(name, dtype=int)`."""
+    """Generate an integer: `gen(name, dtype=int)`; as that, unsupported in this version."""
     return _gen(name, {**options, "dtype": int}, _call_site())
 
 
 def gen_string(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
-    """Generate a double-quoted string: `gen(name, dtype=str)`."""
+    """Generate a double-quoted string: `gen(name, dtype=str)`; unsupported in this version."""
     return _gen(name, {**options, "dtype": str}, _call_site())
 
 
@@ -196,12 +208,18 @@ def sampling_fields(given: Mapping[str, Any]) -> tuple[dict[str, Any], SamplingP
         if field in fields:
             raise InvalidArgument(f"{field} is given twice (as {key!r} too)")
         fields[field] = value
-    try:
+    with contextlib.suppress(InvalidArgument):
         return fields, SamplingParams.build(fields)
-    except InvalidArgument:
+    try:
         # Raises unless only a default is in the way.
         SamplingParams.build({"max_new_tokens": "context", "return_logprob": True, **fields})
-        return fields, None
+    except InvalidArgument as error:
+        message = str(error)
+        for short, field in SHORT_NAMES.items():
+            if short in given:  # The message speaks of the argument as it was given.
+                message = message.replace(field, short)
+        raise InvalidArgument(message) from None
+    return fields, None
 
 
 def check_name(name: object) -> None:
@@ -213,7 +231,8 @@ def check_name(name: object) -> None:
 def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
     unknown = options.keys() - GenOptions.__annotations__.keys() - {"max_tokens"}
     if unknown:
-        raise InvalidArgument(f"gen() has no argument {min(unknown)!r}")
+        known = ", ".join(["name", "max_tokens", *GenOptions.__annotations__])
+        raise InvalidArgument(f"gen() has no argument {min(unknown)!r}; it has {known}")
     if name is not None:
         check_name(name)
     given = {key: value for key, value in options.items() if value is not None}

@@ -243,7 +243,7 @@ def _between(text: str, index: int) -> str | None:
 def _shorten(history: tuple[str, ...]) -> tuple[str, ...]:
     """A short history of the same kind: a repeated pair of roles is left out."""
     head = history[:1] if history[:1] == ("system",) else ()
-    rest = history[len(head) :]
-    while len(rest) >= 4 and rest[:2] == rest[2:4]:
-        rest = rest[2:]
-    return head + rest
+    start, last = len(head), len(history) - 4
+    while start <= last and history[start : start + 2] == history[start + 2 : start + 4]:
+        start += 2
+    return head + history[start:]

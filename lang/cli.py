@@ -93,26 +93,27 @@ def main() -> None:
     """Run structured-generation programs on the embedded engine."""
 
 
-@main.command()
+@main.command(context_settings={"allow_interspersed_args": False})
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_runtime_options
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(file: Path, args: tuple[str, ...], **fields: Any) -> None:
     """Run the program FILE with the default backend set up as the options say.
 
-    Its own arguments follow after `--`. A report of what was computed and what was reused is
-    printed on the error stream when it ends.
+    What follows FILE is the program's own (a `--` in between is dropped). A report of what was
+    computed and what was reused is printed on the error stream when it ends.
     """
     try:
         RuntimeConfig(**fields)
     except RametError as error:
         _refuse(str(error))
-    sys.exit(_Run(file, args, fields).status())
+    own = args[1:] if args[:1] == ("--",) else args
+    sys.exit(_Run(file, own, fields).status())
 
 
 @main.command()
 def models() -> None:
-    """List the built-in models and how to name others."""
+    """List the built-in models, and say how to name others."""
     from ramet.runtime.builtin_model import list_models
 
     rows = [(m.name, m.description, m.where, "cached" if m.cached else "") for m in list_models()]
@@ -120,6 +121,7 @@ def models() -> None:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
+    click.echo("or a Hugging Face folder, a .gguf file, or a hub id such as Qwen/Qwen3-0.6B")
 
 
 class _Run:

@@ -57,7 +57,7 @@ class Conversation:
         Raises ProgramError if one is open, or if the template refuses the role.
         """
         if self.role is not None:
-            raise ProgramError(f"cannot open a {role} message inside the {self.role} message")
+            raise ProgramError(f"cannot open the {role} message inside the {self.role} message")
         history = tuple(turn.role for turn in self.turns)
         opening = self._chat.opening(history, role)
         self._trim = self._chat.trim(history, role)
@@ -77,7 +77,7 @@ class Conversation:
         """Close the open message; raises ProgramError if it isn't one of `role`."""
         if self.role != role:
             open_one = f"the open message is of role {self.role}" if self.role else "none is open"
-            raise ProgramError(f"cannot end a {role} message: {open_one}")
+            raise ProgramError(f"cannot end the {role} message: {open_one}")
         pieces = self._open()
         self.role, self._held = None, ""
         closing = self._chat.closing(tuple(turn.role for turn in self.turns))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ramet.lang.choices import ChoicesMethod
-from ramet.lang.errors import InvalidArgument
+from ramet.lang.errors import InvalidArgument, ProgramError
 from ramet.runtime.request import SamplingParams, check_text
 
 
@@ -19,6 +19,16 @@ class Expr:
     """Base of all expressions; `+` joins them with each other and with text."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        """Refused: a call is no text yet. `repr` shows it."""
+        raise ProgramError(
+            f"{self!r} cannot stand inside a text or an f-string: append it with + instead, as in "
+            '"…" + gen("x")'
+        )
+
+    def __format__(self, _spec: str) -> str:
+        return str(self)
 
     def __add__(self, other: object) -> Expr:
         return Sum((*nodes_of(self), *nodes_of(other)))

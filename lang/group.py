@@ -33,6 +33,11 @@ class ProgramStateGroup:
     def __getitem__(self, index: int) -> ProgramState:
         return self.states[index]
 
+    def __setitem__(self, index: int, state: ProgramState) -> None:
+        """For `fs[i] += …`, which assigns the branch back; nothing else may be put there."""
+        if self.states[index] is not state:
+            raise ProgramError("a fork's branches cannot be replaced")
+
     def __iadd__(self, value: object) -> Self:
         if isinstance(value, (list, tuple)):
             if len(value) != len(self.states):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ramet.lang.backends.protocol import Backend
-from ramet.lang.errors import Cancelled
+from ramet.lang.errors import Cancelled, ProgramError
 from ramet.lang.session import session
 from ramet.lang.values import CallValue
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _current: contextvars.ContextVar[Instance | None] = contextvars.ContextVar(
     "ramet_instance", default=None
 )
+
+
+MAX_NESTING = 64
+"""How deep programs may run programs; a waiting one may run its child on its own stack."""
 
 
 class Instance:
@@ -74,6 +78,7 @@ class Instance:
         self._num_pending = 0
         self._alarm: int | None = None
         self._callbacks: list[Callable[[Instance], object]] = []
+        self._depth: int = 0 if parent is None else parent._depth + 1
         if parent is not None:
             parent._adopt(self)
 
@@ -87,12 +92,15 @@ class Instance:
         """Whether this code is the body's, or may only see what the body has done so far."""
         return not self.watched or self.body_over or self._runner == threading.get_ident()
 
-    def nested_seed(self) -> int | None:
-        """The seed of the next nested program, derived from the own one if there is one."""
+    def nested_seed(self, name: str) -> int | None:
+        """The seed of the nested program `name`, which is about to start; None if this run has
+        none. Raises ProgramError if programs are nested too deep."""
+        if self._depth >= MAX_NESTING:
+            raise ProgramError(f"{name}: programs are nested more than {MAX_NESTING} deep")
         if self._seed is None:
             return None
-        name = f"{self._seed}|nested|{len(self._nested)}".encode()
-        return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+        stream = f"{self._seed}|nested|{len(self._nested)}".encode()
+        return int.from_bytes(hashlib.blake2b(stream, digest_size=8).digest(), "little")
 
     def prepare(self, state: Any, body: Callable[[], object]) -> None:
         """Set the state, and the body to run on it."""
@@ -106,11 +114,11 @@ class Instance:
 
     def run_body(self) -> None:
         """Run the body on this thread, which has claimed it. Raises nothing."""
-        if self._timeout is not None:
-            self._alarm = session.alarm.set(self._timeout, self._time_out)
         token = _current.set(self)
         self._runner = threading.get_ident()
         try:
+            if self._timeout is not None:
+                self._alarm = session.alarm.set(self._timeout, self._time_out)
             self._body()
         except BaseException as error:
             self.fail(error)

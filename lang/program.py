@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from ramet.lang.api import SHORT_NAMES, sampling_fields
-from ramet.lang.backends.protocol import Backend
+from ramet.lang.backends.protocol import Backend, Handle
 from ramet.lang.batch import BatchOptions, run_all
 from ramet.lang.branch import Branch
 from ramet.lang.errors import InvalidArgument, UnsupportedFeature
@@ -53,10 +53,16 @@ class RunOptions:
 class Function:
     """A program. Its body is a function whose first parameter is the state."""
 
-    def __init__(self, body: Body, bound: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        body: Body,
+        bound: Mapping[str, Any] | None = None,
+        num_api_spec_tokens: int | None = None,
+    ) -> None:
         if inspect.iscoroutinefunction(body):
             raise UnsupportedFeature(f"{body.__name__}: an async body is not supported yet")
         self._body = body
+        self._speculated = num_api_spec_tokens
         self._bound = dict(bound or {})
         self._signature = inspect.signature(body)
         parameters = list(self._signature.parameters.values())
@@ -89,7 +95,7 @@ class Function:
         for name in kwargs:
             if name not in self.arg_names and not self._open_ended:
                 raise self._unknown(name, self.arg_names)
-        return Function(self._body, {**self._bound, **kwargs})
+        return Function(self._body, {**self._bound, **kwargs}, self._speculated)
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run the program and give the state that its body was given.
@@ -141,7 +147,8 @@ class Function:
         A failing item lets the others finish; then the first failing item's exception is raised,
         with a note of its index, `.results` (states and exceptions in order) and `.failures` (a
         dict of index to exception). With `return_exceptions` the exceptions stand at their places
-        instead; with `generator_style` a failed item's state stands there, and raises when read.
+        instead. With `generator_style` a failed item's state stands there and raises when read,
+        and the first failure is raised after the last item.
 
         Inside another program the states are returned at once and their readers wait, unless
         `progress_bar`, `generator_style` or `return_exceptions` is asked for.
@@ -177,7 +184,8 @@ class Function:
             elif self._open_ended:
                 own[name] = value
             else:
-                raise self._unknown(name, [*self.arg_names, *_RUN_OPTIONS, *sorted(_SAMPLING)])
+                known = [*_RUN_OPTIONS, *sorted(_SAMPLING - {*_RUN_OPTIONS})]
+                raise self._unknown(name, [*self.arg_names, *known])
         return own, rest
 
     def _arguments(self, args: tuple[Any, ...], own: Mapping[str, Any]) -> inspect.BoundArguments:
@@ -220,9 +228,10 @@ class Function:
         seed = options.seed
         if parent is not None:
             parent.raise_failure()
-            seed = parent.nested_seed() if seed is None else seed
+            nested = parent.nested_seed(self.name)
+            seed = nested if seed is None else seed
         backend = _backend(options.backend)
-        handle = backend.open(seed=seed)
+        handle = self._open(backend, seed)
         instance = Instance(
             self.name,
             backend,
@@ -241,6 +250,17 @@ class Function:
         if parent is not None and parent.failure is not None:
             instance.fail(parent.failure)
         return instance
+
+    def _open(self, backend: Backend, seed: int | None) -> Handle:
+        if self._speculated is None:
+            return backend.open(seed=seed)
+        if "num_api_spec_tokens" not in inspect.signature(backend.open).parameters:
+            raise UnsupportedFeature(
+                f"{self.name}: num_api_spec_tokens={self._speculated}: {backend!r} can't speculate"
+            )
+        opener: Any = backend.open
+        handle: Handle = opener(seed=seed, num_api_spec_tokens=self._speculated)
+        return handle
 
     def _unknown(self, name: str, known: list[str]) -> InvalidArgument:
         return InvalidArgument(
@@ -263,14 +283,22 @@ def function(
 ) -> Function | Callable[[Body], Function]:
     """Make a program of a Python function whose first parameter is the state.
 
-    Usable as `@function` and `@function()`. Raises UnsupportedFeature for `num_api_spec_tokens`,
-    which no backend of this version can honour, and for an async body.
+    Usable as `@function` and `@function()`. `num_api_spec_tokens` is for completion endpoints
+    (`OpenAI`): one longer call writes that many tokens ahead, and later literals and calls are
+    matched against them; a backend that can't raises UnsupportedFeature when the program runs.
+    Raises UnsupportedFeature for an async body.
     """
-    if num_api_spec_tokens is not None:
-        raise UnsupportedFeature(
-            f"num_api_spec_tokens={num_api_spec_tokens!r}: no backend of this version speculates"
+    if num_api_spec_tokens is not None and (
+        isinstance(num_api_spec_tokens, bool)
+        or not isinstance(num_api_spec_tokens, int)
+        or num_api_spec_tokens < 1
+    ):
+        raise InvalidArgument(
+            f"num_api_spec_tokens={num_api_spec_tokens!r}: must be an int of at least 1 or None"
         )
-    return Function if body is None else Function(body)
+    if body is None:
+        return lambda given: Function(given, num_api_spec_tokens=num_api_spec_tokens)
+    return Function(body, num_api_spec_tokens=num_api_spec_tokens)
 
 
 def _options(rest: Mapping[str, Any]) -> RunOptions:

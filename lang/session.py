@@ -52,12 +52,10 @@ class Session:
 
     def set_default(self, backend: Backend | Callable[[], Backend] | None) -> None:
         """Set the backend of programs that name none, or how to start it at the first need."""
+        start = backend if callable(backend) else _start_runtime
+        default = None if backend is None or callable(backend) else check_backend(backend)
         with self._lock:
-            self._default, self._start = None, _start_runtime
-            if callable(backend):
-                self._start = backend
-            elif backend is not None:
-                self._default = check_backend(backend)
+            self._default, self._start = default, start
 
     def backend(self, backend: object = None) -> Backend:
         """`backend` if given, else the default one, which is started at the first need."""
@@ -79,7 +77,8 @@ class Session:
 
 def check_backend(backend: Any) -> Backend:
     """`backend` if it has a backend's methods; raises InvalidArgument."""
-    if not callable(getattr(backend, "open", None)) or not hasattr(backend, "tokenizer"):
+    usable = callable(getattr(backend, "open", None)) and hasattr(backend, "tokenizer")
+    if not usable or isinstance(backend, type):
         raise InvalidArgument(
             f"backend={backend!r}: must be a backend such as Runtime(...), or None for the default"
         )

@@ -144,7 +144,7 @@ class ProgramState:
         source = self._branch.stream() if name is None else self._variable_chunks(name)
         try:
             yield from (chunk for chunk in source if chunk)
-        except GeneratorExit:
+        except BaseException:  # Closed, or interrupted; after a failure there is nothing to end.
             self._branch.cancel("its stream was closed")
             raise
 

@@ -5,6 +5,7 @@ Neither keeps an idle thread: a thread ends when it has no more to do.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import threading
@@ -22,6 +23,11 @@ class Claimable(Protocol):
 
     def run_body(self) -> None:
         """Run the body on this thread."""
+
+
+def _run_if_free(run: Claimable) -> None:
+    if run.claim():
+        run.run_body()
 
 
 class BodyThreads:
@@ -49,10 +55,13 @@ class BodyThreads:
             if self._live >= self._limit():
                 self._backlog.append(run)
                 return
-            if not run.claim():
-                return
             self._live += 1
-        self._spawn(run.run_body)
+        # Not claimed before its thread exists: where none can be had, whoever waits runs it.
+        try:
+            self._spawn(functools.partial(_run_if_free, run))
+        except RuntimeError:  # The system gives no more threads.
+            with self._lock:
+                self._backlog.append(run)
 
     def spawn(self, work: Callable[[], None]) -> bool:
         """Run `work` on a thread; False, and nothing is done, when none is free."""
@@ -63,7 +72,7 @@ class BodyThreads:
         self._spawn(work)
         return True
 
-    def _spawn(self, work: Callable[[], None]) -> None:
+    def _spawn(self, work: Callable[[], object]) -> None:
         name = f"ramet-body-{next(self._numbers)}"
         try:
             threading.Thread(target=self._work, args=(work,), name=name, daemon=True).start()
@@ -72,7 +81,7 @@ class BodyThreads:
                 self._live -= 1
             raise
 
-    def _work(self, work: Callable[[], None]) -> None:
+    def _work(self, work: Callable[[], object]) -> None:
         work()
         while True:
             with self._lock:
@@ -81,8 +90,7 @@ class BodyThreads:
                     self._live -= 1
                     return
                 run = self._backlog.popleft()
-            if run.claim():
-                run.run_body()
+            _run_if_free(run)
 
 
 class Alarm:
@@ -102,8 +110,8 @@ class Alarm:
             heapq.heappush(self._rings, (time.monotonic() + seconds, number, ring))
             self._set.add(number)
             if not self._running:
-                self._running = True
                 threading.Thread(target=self._run, name="ramet-alarm", daemon=True).start()
+                self._running = True
             self._changed.notify()
         return number
 
@@ -111,6 +119,9 @@ class Alarm:
         """Forget a ring; does nothing if it has rung."""
         with self._changed:
             self._set.discard(number)
+            if len(self._rings) > 2 * len(self._set) + 64:
+                self._rings = [ring for ring in self._rings if ring[1] in self._set]
+                heapq.heapify(self._rings)
             self._changed.notify()
 
     def _run(self) -> None:

@@ -35,15 +35,7 @@ def build_engine(config: RuntimeConfig) -> Engine:
     else:
         tokenizer = Tokenizer.from_dir(found.dir)
         spec = _read_spec(found.dir)
-    if tokenizer.vocab_size > spec.vocab_size:
-        raise InvalidArgument(
-            f"model={found.name!r}: its tokenizer has {tokenizer.vocab_size} tokens, its "
-            f"embedding only {spec.vocab_size}"
-        )
-    if config.max_context is not None and config.max_context > spec.max_context:
-        raise InvalidArgument(
-            f"max_context={config.max_context}: the model's own limit is {spec.max_context}"
-        )
+    _check(config, found.name, tokenizer, spec)
     max_context = config.max_context or spec.max_context
     dtype = resolve_dtype(config.dtype, device, spec)
     pool_tokens = _pool_tokens(config, spec, dtype, max_context)
@@ -78,6 +70,26 @@ def build_engine(config: RuntimeConfig) -> Engine:
     )
 
 
+def _check(config: RuntimeConfig, name: str, tokenizer: Tokenizer, spec: ModelSpec) -> None:
+    """Raise InvalidArgument where the model, its tokenizer and the configuration don't fit."""
+    if tokenizer.vocab_size > spec.vocab_size:
+        raise InvalidArgument(
+            f"model={name!r}: its tokenizer has {tokenizer.vocab_size} tokens, its "
+            f"embedding only {spec.vocab_size}"
+        )
+    for role, token in [("eos_token_id", t) for t in tokenizer.eos_ids] + [
+        ("bos_token_id", tokenizer.bos_id)
+    ]:
+        if token is not None and not 0 <= token < spec.vocab_size:
+            raise InvalidArgument(
+                f"model={name!r}: its {role} {token} is outside its {spec.vocab_size} tokens"
+            )
+    if config.max_context is not None and config.max_context > spec.max_context:
+        raise InvalidArgument(
+            f"max_context={config.max_context}: the model's own limit is {spec.max_context}"
+        )
+
+
 def _device(name: str) -> torch.device:
     """The torch device; "auto" is the CPU until the GPU engine is built."""
     if name == "auto":
@@ -98,9 +110,16 @@ def _read_spec(directory: Path) -> ModelSpec:
 def _pool_tokens(
     config: RuntimeConfig, spec: ModelSpec, dtype: torch.dtype, max_context: int
 ) -> int:
-    """The pool's slots in whole pages; a size that doesn't fill its last page is refused."""
+    """The pool's slots, in whole pages; raises InvalidArgument if memory can't hold them."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    per_token = ModelRunner.bytes_per_token(spec, dtype)
     if config.pool_tokens == "auto":
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        per_token = ModelRunner.bytes_per_token(spec, dtype)
-        return auto_pool_tokens(free, per_token, max_context, config.page_size)
-    return int(config.pool_tokens) // config.page_size * config.page_size
+        tokens = auto_pool_tokens(free, per_token, max_context, config.page_size)
+    else:
+        tokens = int(config.pool_tokens) // config.page_size * config.page_size
+    if tokens * per_token > free:
+        raise InvalidArgument(
+            f"pool_tokens={config.pool_tokens}, page_size={config.page_size}: {tokens} slots take "
+            f"{tokens * per_token:,} bytes, and {free:,} are free"
+        )
+    return tokens

@@ -107,7 +107,7 @@ def list_models(cache: Path | None = None) -> list[ModelInfo]:
     folder = _built_in_folder(cache)
     return [
         ModelInfo(SMOLLM2.name, SMOLLM2.description, str(folder), _is_complete(folder)),
-        ModelInfo(TINY, _TINY_DESCRIPTION, "made in memory", True),
+        ModelInfo(TINY, _TINY_DESCRIPTION, "made in memory", False),
     ]
 
 

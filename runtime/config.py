@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ramet.runtime.errors import InvalidArgument
-from ramet.runtime.request import check_seed
+from ramet.runtime.request import MAX_INT, check_seed, shown
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 POLICIES = ("fcfs", "program")
@@ -32,7 +32,7 @@ class RuntimeConfig:
     max_context: int | None = None
     """Longest path in tokens; None is the model's own limit, which it may not exceed."""
     pool_tokens: int | str = "auto"
-    """KV slots, a whole number of pages; "auto" sizes them from free memory."""
+    """KV slots, rounded down to whole pages; "auto" sizes them from free memory."""
     page_size: int = 16
     """Slots per page, the unit in which the pool is handed out."""
     chunk_tokens: int = 512
@@ -50,7 +50,7 @@ class RuntimeConfig:
         if self.model is not None and (
             not isinstance(self.model, (str, os.PathLike)) or not str(self.model)
         ):
-            raise InvalidArgument(f"model={self.model!r}: must be a name, a path or None")
+            raise InvalidArgument(f"model={shown(self.model)}: must be a name, a path or None")
         if self.model is not None:
             object.__setattr__(self, "model", os.fspath(self.model))
         kind, _, index = str(self.device).partition(":")
@@ -58,12 +58,12 @@ class RuntimeConfig:
             index and (kind != "cuda" or not index.isdigit())
         ):
             raise InvalidArgument(
-                f'device={self.device!r}: must be "auto", "cpu", "cuda" or "cuda:N"'
+                f'device={shown(self.device)}: must be "auto", "cpu", "cuda" or "cuda:N"'
             )
         for name, allowed in (("dtype", DTYPES), ("policy", POLICIES), ("isolation", ISOLATIONS)):
             if getattr(self, name) not in allowed:
                 raise InvalidArgument(
-                    f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}"
+                    f"{name}={shown(getattr(self, name))}: must be one of {', '.join(allowed)}"
                 )
         for name in ("page_size", "chunk_tokens", "max_running"):
             _positive(name, getattr(self, name))
@@ -82,8 +82,11 @@ class RuntimeConfig:
 
 
 def _positive(name: str, value: object, also: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidArgument(f"{name}={value!r}: must be an int of at least 1 {also}".rstrip())
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= MAX_INT:  # type: ignore[operator]
+        raise InvalidArgument(
+            f"{name}={shown(value)}: must be an int of at least 1 {also}".rstrip()
+        )
 
 
 def cache_dir() -> Path:
@@ -118,6 +121,11 @@ def set_wait_policy() -> bool:
     for name, value in _WAIT_POLICY.items():
         os.environ.setdefault(name, value)
     return not late
+
+
+def openai_api_key() -> str | None:
+    """`$OPENAI_API_KEY`, which only api.openai.com is sent."""
+    return os.environ.get("OPENAI_API_KEY") or None
 
 
 def auto_pool_tokens(

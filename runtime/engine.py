@@ -7,6 +7,7 @@ A step is `plan` (pure Python), `launch` (the model), `collect` (tokens, results
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from ramet.runtime.cache.page_pool import PagePool
 from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.counters import Counters
-from ramet.runtime.errors import BackendError, Cancelled, RametError, to_wire
+from ramet.runtime.errors import BackendError, Cancelled, RametError, from_wire, to_wire
 from ramet.runtime.generation import Generations
 from ramet.runtime.room import EngineRoom, Runner
 from ramet.runtime.schedule.batch import Batch
@@ -89,11 +90,17 @@ class Engine:
         return not scheduler.running and not scheduler.num_waiting
 
     def step(self) -> None:
-        """Plan, launch and collect one step; does nothing when idle."""
+        """Plan, launch and collect one step; does nothing when idle.
+
+        If the model or the sampler breaks, the calls in flight fail with its words and the engine
+        serves the next ones.
+        """
         batch = self.plan()
-        if batch:
+        try:
             self.launch(batch)
-        self.collect(batch)
+            self.collect(batch)
+        except Exception:
+            self._fail_all(BackendError(f"a step failed:\n{traceback.format_exc().rstrip()}"))
 
     # The three parts of a step
 
@@ -102,7 +109,7 @@ class Engine:
         return self.room.scheduler.plan()
 
     def launch(self, batch: Batch) -> None:
-        """Compute the batch's rows. If the model fails, the calls of the step fail with it."""
+        """Compute the batch's rows. If the model fails, the rows' slots are given back."""
         if not batch.ranges:
             return
         try:
@@ -240,9 +247,9 @@ class Engine:
         try:
             starter = self._generations if op["op"] == "generate" else self._selections
             context.busy = starter.start(context, op)
-        except RametError as error:
-            context.failed = error
-            self._refuse(op["call"], error)
+        except Exception as error:  # The caller hears of it; the engine goes on.
+            context.failed = from_wire(*to_wire(error))
+            self._refuse(op["call"], context.failed)
             return
         self._calls[op["call"]] = context.busy
         if isinstance(context.busy, ScoreCall) and not context.busy.left:
@@ -277,8 +284,8 @@ class Engine:
                     self._emit(self._generations.result(call))
                 else:
                     self._emit(self._selections.result(call))
-            except RametError as error:
-                call.error = error
+            except Exception as error:  # The caller hears of it; the engine goes on.
+                call.error = from_wire(*to_wire(error))
         if call.error is not None:
             context.failed = call.error
             self._refuse(call.id, call.error)
@@ -312,10 +319,11 @@ class Engine:
         for context in contexts:
             self._advance(context)
 
-    def fail_all(self, error: BackendError) -> None:
-        """Fail every call in flight, for a caller whose model broke."""
-        for context in list(self._contexts.values()):
-            context.failed = error
+    def _fail_all(self, error: BackendError) -> None:
+        """Fail every call in flight, and what is queued behind them."""
+        self.room.scheduler.outgrown.clear()
+        for call in self._calls.values():
+            call.context.failed = error
         for call in list(self._calls.values()):
             if isinstance(call, GenerateCall):
                 self._generations.abort(call, error)

@@ -57,6 +57,8 @@ class Generations:
         if params.max_new_tokens != "context":
             limit = min(limit, int(params.max_new_tokens))
         stops = StopSet(params.stop)
+        penalised = params.repetition_penalty != 1.0
+        prompt_ids = frozenset(node.path_ids()) if penalised else None
         for index, key in enumerate(op["keys"]):
             text = TextOutput(
                 room.tokenizer.token_bytes,
@@ -76,6 +78,7 @@ class Generations:
                 key=key,
                 limit=limit,
                 output=text,
+                prompt_ids=prompt_ids,
             )
             call.samples.append(sequence)
             room.scheduler.add(sequence)
@@ -117,6 +120,7 @@ class Generations:
     def outgrown(self, sequence: Generation) -> list[GenerateCall]:
         """End a lone sequence whose path has outgrown the pool; returns its call if it is done."""
         call = sequence.call
+        sequence.rows -= 1  # its last token was planned, but will never be run
         step = sequence.output.finish("length")
         self._chunk(call, sequence, step.text)
         return [call] if self._end(call, sequence, pool_exhausted=True) else []

@@ -15,6 +15,8 @@ from typing import Any
 from ramet.runtime.errors import InvalidArgument
 
 MAX_SAMPLES = 4096
+MAX_INT = 2**31 - 1
+"""Largest value of a count or a token id."""
 _ALIASES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 
 
@@ -75,12 +77,12 @@ class SamplingParams:
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, None, open_low=True)
+        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         put(self, "stop", _stops(self.stop))
         put(self, "stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
         for name in ("include_stop", "ignore_eos", "return_logprob"):
             if not isinstance(getattr(self, name), bool):
-                raise InvalidArgument(f"{name}={getattr(self, name)!r}: must be True or False")
+                raise InvalidArgument(f"{name}={shown(getattr(self, name))}: must be True or False")
         put(self, "logit_bias", _bias(self.logit_bias))
         check_seed("seed", self.seed)
         if self.logprob_start_len is not None:
@@ -114,9 +116,8 @@ class SamplingParams:
         for key, value in values.items():
             name = _ALIASES.get(key, key)
             if name not in _FIELDS:
-                raise InvalidArgument(
-                    f"unknown sampling parameter {key!r}; known are {', '.join(sorted(_FIELDS))}"
-                )
+                known = ", ".join(sorted(_FIELDS | _ALIASES.keys()))
+                raise InvalidArgument(f"unknown sampling parameter {shown(key)}; known are {known}")
             if name in fields:
                 raise InvalidArgument(f"{name} is given twice (as {key!r} too)")
             fields[name] = value
@@ -157,7 +158,7 @@ def check_seed(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
-        raise InvalidArgument(f"{name}={value!r}: must be an int in [-2**63, 2**64) or None")
+        raise InvalidArgument(f"{name}={shown(value)}: must be an int in [-2**63, 2**64) or None")
 
 
 def check_token_ids(name: str, value: object, vocab_size: int) -> list[int]:
@@ -174,7 +175,7 @@ def check_token_ids(name: str, value: object, vocab_size: int) -> list[int]:
 def check_text(name: str, value: object) -> str:
     """`value` if it is a str that UTF-8 can encode; a lone surrogate raises InvalidArgument."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name}={value!r}: must be a str")
+        raise InvalidArgument(f"{name}={shown(value)}: must be a str")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -185,12 +186,24 @@ def check_text(name: str, value: object) -> str:
     return value
 
 
+def shown(value: object) -> str:
+    """`repr` for a message, cut short; it never fails and is never huge."""
+    try:
+        text = repr(value)
+    except ValueError:  # An int of more digits than Python will print.
+        text = f"an int of {value.bit_length()} bits" if isinstance(value, int) else "…"
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
 def _integer(name: str, value: object, low: int, high: int | None, also: str = "") -> None:
     ok = isinstance(value, int) and not isinstance(value, bool)
-    if not ok or value < low or (high is not None and value > high):  # type: ignore[operator]
-        top = f" and at most {high}" if high is not None else ""
+    top = f" and at most {high}" if high is not None else ""
+    high = MAX_INT if high is None else high
+    if not ok or not low <= value <= high:  # type: ignore[operator]
         raise InvalidArgument(
-            f"{name}={value!r}: must be an int of at least {low}{top} {also}".rstrip()
+            f"{name}={shown(value)}: must be an int of at least {low}{top} {also}".rstrip()
         )
 
 
@@ -199,13 +212,16 @@ def _number(
 ) -> None:
     ok = isinstance(value, (int, float)) and not isinstance(value, bool)
     if ok:
-        number = float(value)  # type: ignore[arg-type]
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except OverflowError:  # An int beyond every float.
+            number = math.inf
         ok = math.isfinite(number) and (number > low if open_low else number >= low)
         ok = ok and (high is None or number <= high)
     if not ok:
         bound = f"{'above' if open_low else 'at least'} {low:g}"
         top = f" and at most {high:g}" if high is not None else ""
-        raise InvalidArgument(f"{name}={value!r}: must be a finite number {bound}{top}")
+        raise InvalidArgument(f"{name}={shown(value)}: must be a finite number {bound}{top}")
 
 
 def _stops(value: object) -> tuple[str, ...]:
@@ -214,21 +230,23 @@ def _stops(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, (list, tuple)):
-        raise InvalidArgument(f"stop={value!r}: must be a str or a list of str")
+        raise InvalidArgument(f"stop={shown(value)}: must be a str or a list of str")
     stops: dict[str, None] = {}
     for stop in value:
         if not isinstance(stop, str) or not stop:
-            raise InvalidArgument(f"stop: {stop!r} is not a text of at least one character")
+            raise InvalidArgument(f"stop: {shown(stop)} is not a text of at least one character")
         stops[check_text("stop", stop)] = None
     return tuple(stops)
 
 
 def _token_ids(name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
-        raise InvalidArgument(f"{name}={value!r}: must be a list of token ids")
+        raise InvalidArgument(f"{name}={shown(value)}: must be a list of token ids")
     for token in value:
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise InvalidArgument(f"{name}: {token!r} is not a token id (an int of at least 0)")
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= MAX_INT:
+            raise InvalidArgument(
+                f"{name}: {shown(token)} is not a token id (an int of at least 0)"
+            )
     return tuple(value)
 
 
@@ -237,11 +255,15 @@ def _bias(value: object) -> tuple[tuple[int, float], ...]:
         return ()
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, (list, tuple)):
-        raise InvalidArgument(f"logit_bias={value!r}: must be a dict of token id to number")
+        raise InvalidArgument(f"logit_bias={shown(value)}: must be a dict of token id to number")
     bias: dict[int, float] = {}
-    for key, number in pairs:
-        token = int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
-        _integer(f"logit_bias token id {key!r}: value", token, 0, None)
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise InvalidArgument(f"logit_bias: {shown(pair)} is no pair of token id and number")
+        key, number = pair
+        digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10
+        token = int(key) if digits else key
+        _integer("logit_bias: a token id", token, 0, None)
         _number(f"logit_bias[{token}]", number, -100.0, 100.0)
         bias[token] = float(number)
     return tuple(sorted(bias.items()))

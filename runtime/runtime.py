@@ -16,7 +16,14 @@ from ramet.runtime.client.handle import Handle, Program
 from ramet.runtime.client.transport import Transport, launch
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import BackendError, InvalidArgument
-from ramet.runtime.request import SamplingParams, check_seed, check_text, check_token_ids
+from ramet.runtime.request import (
+    MAX_INT,
+    SamplingParams,
+    check_seed,
+    check_text,
+    check_token_ids,
+    shown,
+)
 from ramet.runtime.sampling.streams import stream_key
 from ramet.runtime.tokenizer import Tokenizer
 
@@ -27,8 +34,20 @@ Prompt = str | list[int]
 class Runtime:
     """A model, ready to run programs and prompts. Usable from any thread, and as a context manager.
 
-    Its fields are those of `RuntimeConfig`. The engine starts here, in its own process unless
-    `isolation="thread"`, and ends with `shutdown()`, with the object, or with the interpreter.
+    - `model`: a built-in name (`smollm2-135m`, the default, or `tiny`), a Hugging Face folder, a
+      `.gguf` file or a hub id.
+    - `device`: "auto" or "cpu"; `dtype`: "auto" (the fastest that serves), "bfloat16", "float16",
+      "float32" or "float64".
+    - `max_context`: longest path in tokens; None is the model's own.
+    - `pool_tokens`: KV slots, rounded down to whole pages; "auto" is a quarter of the free memory,
+      at most 65,536 or the model's context. `page_size`: slots per page.
+    - `chunk_tokens`: most rows that one step computes. `max_running`: most sequences at once.
+    - `policy`: who is admitted first, "program" (the oldest program's calls) or "fcfs".
+    - `seed`: from which the seeds of unseeded programs derive.
+    - `isolation`: the engine runs in its own "process", or on a "thread" of this one.
+
+    The engine starts here, and ends with `shutdown()`, with the object, or with the interpreter.
+    Raises InvalidArgument, UnsupportedFeature or BackendError if it can't start.
     """
 
     def __init__(
@@ -128,8 +147,10 @@ class Runtime:
         of programs opened before. Raises BackendError on a Runtime that was shut down.
         """
         check_seed("seed", seed)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise InvalidArgument(f"priority={priority!r}: must be an int")
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_INT:
+            raise InvalidArgument(
+                f"priority={shown(priority)}: must be an int in [-2**31 + 1, 2**31)"
+            )
         if cache_salt is not None:
             check_text("cache_salt", cache_salt)
         if not isinstance(cache, bool):
@@ -229,7 +250,7 @@ def _prompts(prompt: object, vocab_size: int) -> tuple[list[Prompt], bool]:
         return [check_text("prompt", prompt)], True
     if not isinstance(prompt, (list, tuple)):
         raise InvalidArgument(
-            f"prompt={prompt!r}: must be a text, a list of token ids, or a list of either"
+            f"prompt={shown(prompt)}: must be a text, a list of token ids, or a list of either"
         )
     if not prompt:
         raise InvalidArgument("prompt=[]: must hold at least one prompt or token id")

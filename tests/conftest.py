@@ -8,7 +8,17 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# No test asserts how fast the machine is, and the same examples run everywhere.
+hypothesis.settings.register_profile(
+    "ramet",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ramet")
 
 # Other packages probe for a top-level `kernels`; the checkout's folders must not answer.
 _HERE = Path(__file__).resolve().parent

@@ -95,7 +95,7 @@ def test_importing_the_language_loads_no_torch():
 @pytest.mark.parametrize("path", EVERYTHING, ids=name)
 def test_sizes(path: Path):
     text = path.read_text()
-    limit = 90 if path.parent.name == "programs" and path.stem != "bench" else 400
+    limit = 89 if path.parent.name == "programs" and path.stem != "bench" else 400
     assert len(text.splitlines()) <= limit, f"{name(path)} has {len(text.splitlines())} lines"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -9,10 +9,11 @@ Source of the idea: RadixAttention (Zheng et al. 2024, SGLang), extended to plan
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from ramet.runtime.cache.eviction import EvictionQueue
-from ramet.runtime.cache.known import EMPTY_PATH, KnownPaths, fold
+from ramet.runtime.cache.known import KnownPaths, fold
 from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 
@@ -39,6 +40,7 @@ class RadixTree:
         self._known = KnownPaths(max_known)
         self._roots: dict[str | None, Node] = {}
         self._private: dict[int, Node] = {}
+        self._numbers = itertools.count()
 
     # Pointers
 
@@ -46,9 +48,13 @@ class RadixTree:
         """A reference to the root of a namespace; a private root keeps nothing after its use."""
         if private:
             root = Node(None, [], 0, private=True)
+            root.path_hash = hash(("private", next(self._numbers)))
             self._private[id(root)] = root
+        elif salt in self._roots:
+            root = self._roots[salt]
         else:
-            root = self._roots.setdefault(salt, Node(None, [], 0, private=False))
+            root = self._roots[salt] = Node(None, [], 0, private=False)
+            root.path_hash = hash(("salt", salt))  # what was computed elsewhere is unknown here
         root.refs += 1
         return root
 
@@ -68,6 +74,8 @@ class RadixTree:
         target, done = self._walk(node, ids)
         if done < len(ids):
             target = self._grow(target, node, list(ids[done:]), mark)
+        elif target.computed < len(target.tokens) and not target.marks[-1] & (PROMPT | DECODE):
+            target.marks[-1] |= mark  # known, but the first to want it computed decides its kind
         if target is node:  # extended in place: reference and hold move along
             return node
         target.refs += 1
@@ -153,16 +161,12 @@ class RadixTree:
             if node is None:
                 return False
             size = self.pool.page_size
-            parent = node.parent
             while node.segments and self.pool.free_pages < pages:
                 start, count = node.segments[-1]
                 drop = min(count, (start + count - 1) % size + 1)
                 self.evicted_tokens += drop
                 self._cut(node, node.computed - drop)
-            if node.segments:
-                self.queue.offer(node)
-            elif parent is not None:
-                self.queue.offer(parent)
+            self.queue.offer(node)
             self._tidy(node)
         return True
 
@@ -232,7 +236,8 @@ class RadixTree:
                 break
             fresh.append(step)
         for step in reversed(fresh):
-            above = step.parent.path_hash if step.parent is not None else EMPTY_PATH
+            assert step.parent is not None
+            above = step.parent.path_hash
             assert above is not None
             step.path_hash = fold(above, step.tokens)
         assert node.path_hash is not None
@@ -340,6 +345,7 @@ class RadixTree:
         node.computed = min(node.computed, computed)
         if not node.segments and node.parent is not None:
             node.parent.kv_children -= 1
+            self.queue.offer(node.parent)  # it may be a candidate only now
 
     def _remember_tail(self, node: Node) -> None:
         """Note which of a leaf's planned tokens had been computed, before they are dropped."""

@@ -29,6 +29,7 @@ def _metas(event: Mapping[str, Any], prompt_ids: list[int]) -> list[dict[str, An
             "matched": result["matched"],
             **event["meta"],
             "completion_tokens": result["completion_tokens"],
+            **({"pool_exhausted": True} if result.get("pool_exhausted") else {}),
             **_logprobs(result),
         }
         for result in event["results"]

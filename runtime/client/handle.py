@@ -19,13 +19,15 @@ from ramet.runtime.client.generation import generation_result
 from ramet.runtime.client.selection import Selection
 from ramet.runtime.client.token_path import TokenPath
 from ramet.runtime.errors import ContextOverflow, InvalidArgument, ProgramError
-from ramet.runtime.request import SamplingParams, check_text
+from ramet.runtime.request import SamplingParams, check_text, shown
 from ramet.runtime.sampling.border import seed_ids
 from ramet.runtime.sampling.scoring import check_method
 from ramet.runtime.sampling.streams import stream_key
 from ramet.runtime.tokenizer import Piece, Tokenizer
 
 _KINDS = ("text", "content")
+MAX_FORKS = 65_536
+"""Most branches of one fork."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class Handle:
         self._opened = parent is not None
         self._closed = False
         self._num_calls = self._num_children = 0
-        self._running: list[Call[CallResult]] = []
+        self._running: list[Call[CallResult]] = []  # Those that ended are swept now and then.
+        self._prune_at = 64
         self._path: TokenPath = TokenPath() if parent is None else parent._path
         # Settled ids that the engine has not been sent, and the text after them.
         self._unsent: list[int] = [] if parent is None else list(parent._unsent)
@@ -183,8 +186,8 @@ class Handle:
 
         Pending text goes to each child and isn't settled here.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise InvalidArgument(f"n={n!r}: must be an int of at least 1")
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_FORKS:
+            raise InvalidArgument(f"n={shown(n)}: must be an int from 1 to {MAX_FORKS}")
         with self._lock:
             self._check_open()
             first = self._num_children
@@ -287,4 +290,7 @@ class Handle:
     def _add(self, call: Call[CallResult]) -> None:
         self._num_calls += 1
         self._path = self._path.then(call)
-        self._running = [*(other for other in self._running if not other.done()), call]
+        self._running.append(call)
+        if len(self._running) > self._prune_at:
+            self._running = [other for other in self._running if not other.done()]
+            self._prune_at = max(64, 2 * len(self._running))

@@ -63,6 +63,7 @@ class Scheduler:
             self._stop(sequence)
         else:
             self._num_waiting -= 1
+            self._sweep()
         self.tree.release(sequence.node)
 
     def plan(self) -> Batch:
@@ -89,6 +90,12 @@ class Scheduler:
     def _push(self, sequence: Sequence) -> None:
         heapq.heappush(self._waiting, (sequence.order, sequence.arrival, sequence))
         self._num_waiting += 1
+
+    def _sweep(self) -> None:
+        """Drop finished entries from the heap once they outnumber the others."""
+        if len(self._waiting) > 2 * self._num_waiting + 64:
+            self._waiting = [entry for entry in self._waiting if entry[2].alive]
+            heapq.heapify(self._waiting)
 
     def _admit(self) -> None:
         promised = -1
@@ -154,8 +161,10 @@ class Scheduler:
             self.outgrown.append(sequence)
             return
         self._stop(sequence)
-        self.tree.evict(self.pool.num_pages)
+        emptied = self.tree.evict(self.pool.num_pages)
         self._start(sequence)
+        if not emptied:
+            raise AssertionError("pages are in use that nothing runs on and nothing can free")
 
     def _room(self, pages: int) -> bool:
         return self.pool.free_pages >= pages or self.tree.evict(pages)

@@ -109,6 +109,7 @@ class Generation(Sequence):
         key: int,
         limit: int,
         output: TextOutput,
+        prompt_ids: frozenset[int] | None,
     ) -> None:
         super().__init__(node, program, priority, arrival)
         self.call = call
@@ -122,9 +123,8 @@ class Generation(Sequence):
         self.counts: dict[int, int] = {}
         """How often each token was generated, for the penalties."""
         self.prompt_len = node.end
-        self.prompt_ids: frozenset[int] | None = (
-            frozenset(node.path_ids()) if params.repetition_penalty != 1.0 else None
-        )
+        self.prompt_ids = prompt_ids
+        """The prompt's tokens, for the repetition penalty; None without one."""
         self.token_logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[float, int]]] = []
         self.rows = 0

@@ -135,7 +135,9 @@ def test_there_is_one_option_per_field_with_its_words() -> None:
 def test_models_and_version() -> None:
     models = CliRunner().invoke(main, ["models"])
     assert models.exit_code == 0
-    assert [line.split()[0] for line in models.output.splitlines()] == ["smollm2-135m", "tiny"]
+    lines = models.output.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["smollm2-135m", "tiny"]
+    assert "hub id" in lines[2]
     version = CliRunner().invoke(main, ["--version"])
     assert version.exit_code == 0
     assert version.output.startswith("ramet, version ")

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import ramet.lang as rm
+from ramet.lang import ProgramError, gen
 from ramet.lang.expr import Gen, Sum, Text, nodes_of
 
 
@@ -37,3 +38,10 @@ def test_what_is_no_text_and_no_expression_is_refused_by_name(value: object) -> 
 def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(rm.InvalidArgument, match="surrogate"):
         list(nodes_of("a\ud800"))
+
+
+def test_a_call_inside_a_text_is_refused() -> None:
+    with pytest.raises(ProgramError, match="append it with"):
+        _ = f"a{gen('x')}"
+    with pytest.raises(ProgramError, match="append it with"):
+        str(gen("x"))

@@ -155,3 +155,26 @@ def test_unjoined_branches_are_waited_for(backend: FakeBackend) -> None:
     assert [f["x"] for f in kept[0]] == ["[0]"] * 16
     with pytest.raises(rm.ProgramError):
         kept[0] += "after"
+
+
+def test_a_branch_may_be_written_by_its_index(backend: FakeBackend) -> None:
+    @rm.function
+    def program(s: rm.ProgramState) -> None:
+        fs = s.fork(2)
+        fs[0] += "a" + rm.gen("x")
+        fs[1] += "b" + rm.gen("x")
+        with pytest.raises(rm.ProgramError, match="replaced"):
+            fs[0] = fs[1]
+        fs.join()
+
+    assert len(program.run()["x"]) == 2
+
+
+def test_a_fork_has_a_documented_limit(backend: FakeBackend) -> None:
+    from ramet.runtime.client.handle import MAX_FORKS
+
+    with rm.Runtime("tiny", isolation="thread", pool_tokens=256) as runtime:
+        handle = runtime.open()
+        for n in (0, MAX_FORKS + 1, 10**400, True, 1.5):
+            with pytest.raises(rm.InvalidArgument, match="n="):
+                handle.fork(n)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ def test_the_public_names_are_these_and_exist() -> None:
         "assistant_begin assistant_end",
         "choices": "token_length_normalized greedy_token_selection "
         "unconditional_likelihood_normalized exact_likelihood",
-        "backends": "Runtime set_default_backend flush_cache get_server_info global_config",
+        "backends": "Runtime RuntimeEndpoint OpenAI set_default_backend flush_cache get_server_info global_config",
         "errors": "RametError ProgramError InvalidArgument UnsupportedFeature ContextOverflow "
         "PoolTooSmall GrammarError BackendError Cancelled",
     }

@@ -51,7 +51,7 @@ def test_bound_arguments_can_be_replaced(backend: FakeBackend) -> None:
         ({"question": "x", "timeout": 0}, "timeout"),
         ({"question": "x", "timeout": float("nan")}, "timeout"),
         ({"question": "x", "temperature": -1}, "temperature"),
-        ({"question": "x", "max_tokens": 0}, "max_new_tokens"),
+        ({"question": "x", "max_tokens": 0}, "max_tokens=0"),
         ({"question": "x", "max_tokens": 1, "max_new_tokens": 2}, "given twice"),
         ({"question": "x", "backend": "gpt"}, "backend"),
     ],
@@ -87,11 +87,14 @@ def test_defaults_and_seeds(backend: FakeBackend) -> None:
     assert backend.roots[0].seed == 7
 
 
-def test_what_is_no_program_is_refused() -> None:
+def test_what_is_no_program_is_refused(backend: FakeBackend) -> None:
     with pytest.raises(rm.InvalidArgument, match="first parameter"):
         rm.function(lambda: None)
-    with pytest.raises(rm.UnsupportedFeature, match="num_api_spec_tokens"):
-        rm.function(num_api_spec_tokens=64)
+    with pytest.raises(rm.InvalidArgument, match="num_api_spec_tokens=0"):
+        rm.function(num_api_spec_tokens=0)
+    speculative = rm.function(num_api_spec_tokens=64)(lambda s: None)
+    with pytest.raises(rm.UnsupportedFeature, match="num_api_spec_tokens=64"):
+        speculative.run()
 
     async def later(s: State) -> None: ...
 

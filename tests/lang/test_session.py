@@ -51,3 +51,12 @@ def test_chat_pieces_are_kept_per_backend_and_freed_with_it() -> None:
 def test_the_thread_limit_is_a_positive_number(bad: Any) -> None:
     with pytest.raises(rm.InvalidArgument, match="max_threads"):
         rm.global_config.max_threads = bad
+
+
+def test_a_refused_default_leaves_the_old_one(backend: FakeBackend) -> None:
+    program = rm.function(lambda s: s.__iadd__("a" + rm.gen("x")))
+    with pytest.raises(rm.InvalidArgument, match="backend='tiny'"):
+        rm.set_default_backend("tiny")  # type: ignore[arg-type]
+    assert program.run()["x"] == program.run(backend=backend)["x"]
+    with pytest.raises(rm.InvalidArgument, match="backend="):
+        program.run(backend=rm.Runtime)

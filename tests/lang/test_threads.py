@@ -4,7 +4,9 @@ import threading
 import time
 
 import pytest
+from fake_backend import FakeBackend
 
+import ramet.lang as rm
 from ramet.lang.threads import Alarm, BodyThreads
 
 pytestmark = pytest.mark.timeout(30)
@@ -74,3 +76,30 @@ def test_an_alarm_with_nothing_set_has_no_thread() -> None:
     again = threading.Event()
     alarm.set(0, again.set)
     assert again.wait(5)
+
+
+def test_where_no_thread_can_be_had_the_waiter_runs_it(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    inner = rm.function(lambda s: s.set_var("x", 1))
+
+    @rm.function
+    def outer(s: rm.ProgramState) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            nested = inner.run()
+            s["x"] = nested["x"]
+
+    assert outer.run()["x"] == 1
+
+
+def test_endless_nesting_is_refused(backend: FakeBackend) -> None:
+    @rm.function
+    def again(s: rm.ProgramState) -> None:
+        again.run()["x"]
+
+    with pytest.raises(rm.ProgramError, match="nested more than"):
+        again.run()

@@ -68,6 +68,9 @@ def test_sizes_are_checked_against_the_model():
         Engine.build(RuntimeConfig(model="tiny", max_context=20_000))
     engine = Engine.build(RuntimeConfig(model="tiny", pool_tokens=100, page_size=16))
     assert engine.info["pool_tokens"] == 96
+    for sizes in ({"pool_tokens": 2**31 - 1}, {"page_size": 2**31 - 1}):
+        with pytest.raises(InvalidArgument, match="bytes"):
+            Engine.build(RuntimeConfig(model="tiny", **sizes))
     with pytest.raises(UnsupportedFeature, match="cuda"):
         Engine.build(RuntimeConfig(model="tiny", device="cuda"))
 
@@ -77,7 +80,7 @@ def test_a_local_folder_runs_as_the_same_model(tmp_path: Path):
     spec = ModelSpec.from_config(config)
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(tiny_weights(spec), tmp_path / "model.safetensors")
-    with pytest.raises(UnsupportedFeature, match="tokenizer.json"):
+    with pytest.raises(UnsupportedFeature, match=r"tokenizer\.json"):
         Engine.build(RuntimeConfig(model=str(tmp_path)))
     (tmp_path / "tokenizer.json").write_text(_tiny_tokenizer())
     engine = Engine.build(RuntimeConfig(model=str(tmp_path), dtype="float32"))
@@ -98,3 +101,12 @@ def _tiny_tokenizer() -> str:
     from ramet.runtime.tokenizer import Tokenizer
 
     return Tokenizer.tiny()._native.to_str()
+
+
+def test_an_end_id_outside_the_vocabulary_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(tiny_config()))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 99_999}))
+    (tmp_path / "tokenizer.json").write_text(_tiny_tokenizer())
+    save_file(tiny_weights(ModelSpec.from_config(tiny_config())), tmp_path / "model.safetensors")
+    with pytest.raises(InvalidArgument, match=r"eos_token_id.*99999"):
+        Engine.build(RuntimeConfig(model=str(tmp_path)))

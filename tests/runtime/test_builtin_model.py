@@ -105,7 +105,7 @@ def _files(folder: Path) -> list[str]:
 def test_the_built_in_model_is_prepared_once(
     wheel: Path, cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert [model.cached for model in list_models(cache)] == [False, True]
+    assert [model.cached for model in list_models(cache)] == [False, False]
     model = resolve_model(None, cache=cache)
     assert model.name == "smollm2-135m"
     assert not model.tiny

@@ -278,3 +278,51 @@ def test_without_cache_nothing_is_read_or_left(make):
         bench.close(context)
         assert bench.done[call]["meta"]["cached_tokens"] == cached
         assert bench.ids(call) == bench.greedy([1, 2, 3], 2)
+
+
+def test_a_broken_step_fails_its_calls_and_the_engine_goes_on(make):
+    bench = make()
+    context = bench.open([1, 2, 3])
+    call = bench.generate(context, max_tokens=5)
+    queued = bench.generate(context, max_tokens=5)
+    forward = bench.runner.forward
+
+    def broken(batch):
+        raise FloatingPointError("the model broke")
+
+    bench.runner.forward = broken
+    bench.step()
+    assert bench.errors[call]["kind"] == "BackendError"
+    assert "the model broke" in bench.errors[call]["message"]
+    assert bench.errors[queued]["kind"] == "BackendError"
+    audit_idle(bench.engine.room.tree)
+    bench.runner.forward = forward
+    after = bench.generate(bench.open([1, 2, 3]), max_tokens=4)
+    bench.run()
+    assert bench.ids(after) == bench.greedy([1, 2, 3], 4)
+
+
+def test_private_forks_leave_room_for_the_next(make):
+    bench = make(pool_tokens=64, page_size=4)
+    parent = bench.open(range(40), cache=False)
+    children = bench.fork(parent, 2)
+    for child in children:
+        bench.generate(child, max_tokens=3)
+    bench.run()
+    bench.close(*children)
+    call = bench.generate(bench.open([7] * 50), max_tokens=4)
+    bench.run()
+    assert bench.ids(call) == bench.greedy([7] * 50, 4)
+    bench.close(parent)
+
+
+def test_finished_entries_do_not_pile_up_in_the_queue(make):
+    bench = make(pool_tokens=64, chunk_tokens=4)
+    bench.generate(bench.open([1] * 40), max_tokens=20)
+    bench.step()
+    waiting = bench.generate(bench.open([2] * 60), max_tokens=1)
+    for i in range(500):
+        bench.abort(call=bench.generate(bench.open([3, i % 250]), max_tokens=2))
+    assert len(bench.engine.room.scheduler._waiting) < 100
+    bench.run()
+    assert bench.ids(waiting) == bench.greedy([2] * 60, 1)

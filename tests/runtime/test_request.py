@@ -48,13 +48,24 @@ from ramet.runtime.request import SamplingParams, check_seed, check_text, check_
         ("seed", "12"),
         ("seed", 1.5),
         ("seed", True),
+        pytest.param("max_new_tokens", 10**5000, id="huge max_new_tokens"),
+        ("top_k", 2**31),
+        pytest.param("seed", 10**5000, id="huge seed"),
+        pytest.param("n", 10**5000, id="huge n"),
+        ("stop_token_ids", [10**5000]),
+        ("temperature", 10**400),
+        ("repetition_penalty", 1e-320),
+        ("logit_bias", [5]),
+        ("logit_bias", [(1, 2, 3)]),
+        ("logit_bias", {1: 10**400}),
         ("return_logprob", None),
         ("top_logprobs_num", -1),
     ],
 )
 def test_a_bad_value_is_refused_by_name(field: str, value: object):
-    with pytest.raises(InvalidArgument, match=field):
+    with pytest.raises(InvalidArgument, match=field) as caught:
         SamplingParams.build({field: value})
+    assert len(str(caught.value)) < 500
 
 
 def test_contradictions_are_refused():

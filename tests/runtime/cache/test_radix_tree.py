@@ -144,6 +144,50 @@ def test_a_private_root_keeps_nothing():
     assert len(list(tree.nodes())) == 2
 
 
+def test_a_forked_private_program_gives_all_its_pages_back():
+    tree = make(pages=16, page_size=4)
+    parent = tree.extend(tree.root(private=True), list(range(40)))
+    children = [tree.extend(tree.fork(parent), [100 + i]) for i in range(2)]
+    for child in children:
+        tree.hold(child)
+        compute(tree, child)
+    for child in children:
+        tree.unhold(child)
+        tree.release(child)
+    assert tree.evict(16), "the parent's tokens can be evicted once its children are gone"
+    tree.release(parent)
+    audit_idle(tree)
+    assert tree.pool.free_pages == 16
+
+
+def test_another_namespace_computes_for_itself():
+    tree = make(pages=6, page_size=4)
+    run(tree, list(range(20)))
+    tree.evict(6)
+    for salt in ("a", None):
+        node = tree.extend(tree.root(salt), list(range(20)))
+        tree.demand(node)
+        tree.hold(node)
+        compute(tree, node)
+        tree.unhold(node)
+        tree.release(node)
+        tree.evict(6)
+    assert (tree.edge_tokens, tree.recomputed_tokens) == (40, 20)
+
+
+def test_a_sampled_token_stays_one_where_a_literal_is_already_known():
+    tree = make()
+    prompt = tree.extend(tree.root(), [1, 2])
+    literal = tree.extend(tree.fork(prompt), [7])
+    tree.demand(prompt)
+    sampled = tree.extend(tree.fork(prompt), [7], DECODE)
+    assert sampled is literal
+    assert tree.demand(literal) == 0, "the row was wanted as a decode first"
+    tree.hold(sampled)
+    compute(tree, sampled)
+    assert (tree.edge_tokens, tree.decode_tokens) == (2, 1)
+
+
 def test_salts_never_share():
     tree = make()
     for salt in ("a", "b"):

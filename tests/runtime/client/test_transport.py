@@ -86,7 +86,10 @@ def test_an_interpreter_without_an_executable(monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_finds_the_same_ramet_after_a_change_of_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    root = next(p for p in sys.path if Path(p, "ramet", "runtime", "worker.py").is_file())
+    # A folder that holds ramet, as a source checkout on the path or PYTHONPATH would.
+    root = tmp_path / "checkout"
+    (root / "ramet" / "runtime").mkdir(parents=True)
+    (root / "ramet" / "runtime" / "worker.py").touch()
     relative = os.path.relpath(root)
     monkeypatch.setattr(sys, "path", [relative])
     environment = module._environment()
