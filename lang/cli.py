@@ -132,6 +132,7 @@ class _Run:
         self._args = args
         self._fields = fields
         self._runtime: Runtime | None = None
+        self._loading = 0.0
 
     def status(self) -> int:
         """Run the program, report, end the engine; the exit status."""
@@ -148,7 +149,9 @@ class _Run:
         return status
 
     def _start(self) -> Runtime:
+        begun = time.perf_counter()
         self._runtime = Runtime(**self._fields)
+        self._loading = time.perf_counter() - begun
         return self._runtime
 
     def _program(self) -> int:
@@ -179,7 +182,8 @@ class _Run:
         except RametError:  # The engine is gone, and the program has said why.
             return
         sys.stdout.flush()
-        click.echo(f"ramet: {Report.of(stats, seconds)}", err=True)
+        report = Report.of(stats, seconds - self._loading)
+        click.echo(f"ramet: {report}; loading took {self._loading:.1f} s", err=True)
 
     def _own_trace(self, trace: TracebackType | None) -> TracebackType | None:
         """The part of a traceback that begins in the program."""

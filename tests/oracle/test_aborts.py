@@ -41,7 +41,7 @@ def make_program(source: random.Random, shared: list[list[int]]) -> Program:
         if not turn:
             ids = source.choice(shared)[: source.randrange(0, 80)] + ids
         params = {
-            "max_tokens": source.randrange(1, 13),
+            "max_tokens": source.randrange(1, 16),
             "n": source.choice([1, 1, 1, 2]),
             "temperature": source.choice([0.0, 0.8, 1.2]),
             "top_p": source.choice([1.0, 0.9]),
@@ -65,7 +65,7 @@ def test_two_hundred_requests_with_aborts(bench: Any, tiny: Any, seed: int) -> N
     for program in programs:
         program.start(one)
         live.append(program)
-        for _ in range(source.choice([0, 0, 0, 5])):
+        for _ in range(source.choice([0] * 9 + [15])):
             one.step()
         dice = source.random()
         if dice < 0.15:
