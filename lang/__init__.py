@@ -57,6 +57,7 @@ from ramet.lang.group import ProgramStateGroup
 from ramet.lang.program import Function, function
 from ramet.lang.session import flush_cache, get_server_info, session, set_default_backend
 from ramet.lang.state import ProgramState
+from ramet.lang.tracer import call
 
 if TYPE_CHECKING:
     from ramet.lang.backends.endpoint import RuntimeEndpoint
@@ -84,6 +85,7 @@ __all__ = [
     "assistant",
     "assistant_begin",
     "assistant_end",
+    "call",
     "exact_likelihood",
     "flush_cache",
     "function",

@@ -7,7 +7,7 @@ A branch turns expressions into operations on its handle and keeps a future for 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ramet.lang.backends.protocol import Handle, Piece
@@ -16,8 +16,19 @@ from ramet.lang.errors import Cancelled, ProgramError
 from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Text, nodes_of
 from ramet.lang.instance import Instance
 from ramet.lang.session import session
-from ramet.lang.values import CallValue, Segment, SpanValue, Value, chunks_of, text_of
+from ramet.lang.values import (
+    CallValue,
+    GatheredValue,
+    Segment,
+    SpanValue,
+    Value,
+    chunks_of,
+    text_of,
+)
 from ramet.runtime.request import SamplingParams
+
+GATHER, APPEND = "gather_variable", "concate_and_append"
+"""The modes of `join`."""
 
 
 class Branch:
@@ -66,11 +77,21 @@ class Branch:
             self._check_open()
             return [Branch(self.instance, handle, self) for handle in self._handle.fork(n)]
 
-    def append_branch(self, branch: Branch) -> None:
-        """Append what a fork of this branch has written, waiting for it.
+    def join(self, branches: Sequence[Branch], mode: str) -> None:
+        """Take over from forks: their new variables as lists, or their text after waiting for it.
 
-        Raises ProgramError if the fork closed its parent's message or left one open.
+        Raises ProgramError if a fork closed its parent's message or left one open.
         """
+        if mode == APPEND:
+            for branch in branches:
+                self._append_branch(branch)
+            return
+        names = dict.fromkeys(n for b in branches for n in b.variables if n not in b.inherited)
+        for name in names:
+            values = [b.variables[name][-1] for b in branches if name in b.variables]
+            self.assign(name, GatheredValue(values))
+
+    def _append_branch(self, branch: Branch) -> None:
         with self._order:
             self._check_open()
             own = branch.segments[branch.start :]

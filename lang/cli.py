@@ -10,6 +10,7 @@ import dataclasses
 import importlib.metadata
 import inspect
 import itertools
+import json
 import runpy
 import sys
 import time
@@ -17,10 +18,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
+from ramet.lang.program import Function
 from ramet.runtime.config import DTYPES, ISOLATIONS, POLICIES, RuntimeConfig
 from ramet.runtime.errors import RametError
 from ramet.runtime.metrics import Report
@@ -109,6 +111,25 @@ def run(file: Path, args: tuple[str, ...], **fields: Any) -> None:
         _refuse(str(error))
     own = args[1:] if args[:1] == ("--",) else args
     sys.exit(_Run(file, own, fields).status())
+
+
+@main.command()
+@click.argument("program", metavar="FILE:FUNCTION")
+@click.option("--json", "as_json", is_flag=True, help="Print the graph as data, not as a chart.")
+def graph(program: str, as_json: bool) -> None:
+    """Print the request graph of a program as a Mermaid flowchart; no model is called."""
+    path, _, name = program.rpartition(":")
+    if not path or not Path(path).is_file():
+        _refuse(f"{program}: must be FILE:FUNCTION, with a file that exists")
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    found = runpy.run_path(path).get(name)
+    if not isinstance(found, Function):
+        _refuse(f"{path} has no program {name!r} (a function under @ramet.lang.function)")
+    try:
+        traced = found.trace()
+    except RametError as error:
+        _refuse(str(error))
+    click.echo(json.dumps(traced.to_dict(), indent=2) if as_json else traced.to_mermaid(), nl=False)
 
 
 @main.command()
@@ -206,7 +227,7 @@ def _exit_status(end: SystemExit) -> int:
     return PROGRAM_FAILED
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     click.echo(f"ramet: {message}", err=True)
     sys.exit(REFUSED)
 

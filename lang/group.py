@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
+from ramet.lang.branch import APPEND, GATHER
 from ramet.lang.errors import InvalidArgument, ProgramError
-from ramet.lang.values import GatheredValue
 
 if TYPE_CHECKING:
     from ramet.lang.state import ProgramState
-
-GATHER, APPEND = "gather_variable", "concate_and_append"
 
 
 class ProgramStateGroup:
@@ -67,19 +65,7 @@ class ProgramStateGroup:
         if self._joined:
             raise ProgramError("these branches have been joined already")
         self._joined = True
-        branches, parent = [state._branch for state in self.states], self._parent._branch
-        if mode == GATHER:
-            names = dict.fromkeys(
-                name
-                for branch in branches
-                for name in branch.variables
-                if name not in branch.inherited
-            )
-            for name in names:
-                values = [b.variables[name][-1] for b in branches if name in b.variables]
-                parent.assign(name, GatheredValue(values))
-        else:
-            for branch in branches:
-                parent.append_branch(branch)
+        branches = [state._branch for state in self.states]
+        self._parent._branch.join(branches, mode)
         for branch in branches:
             branch.end("has been joined")

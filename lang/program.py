@@ -17,6 +17,8 @@ from ramet.lang.errors import InvalidArgument, UnsupportedFeature
 from ramet.lang.instance import Instance
 from ramet.lang.session import session
 from ramet.lang.state import ProgramState
+from ramet.lang.tracer import trace
+from ramet.runtime.graph import Graph
 from ramet.runtime.request import SamplingParams, check_seed
 
 Body = Callable[..., object]
@@ -96,6 +98,21 @@ class Function:
             if name not in self.arg_names and not self._open_ended:
                 raise self._unknown(name, self.arg_names)
         return Function(self._body, {**self._bound, **kwargs}, self._speculated)
+
+    def trace(self, **constants: Any) -> Graph:
+        """The request graph, from one run of the body with symbols for what isn't known.
+
+        Arguments given here are constants, the others symbols. A symbol can be appended, added to
+        text, put into an f-string and given to `call(fn, …)`; what needs its value raises
+        ProgramError naming the line. No model is called. What else the body does, such as I/O and
+        random numbers, happens once, now.
+        """
+        for name in constants:
+            if name not in self.arg_names:
+                raise self._unknown(name, self.arg_names)
+        given = {**self._bound, **constants}
+        open_args = [name for name in self.arg_names if name not in given]
+        return trace(self.name, self._body, given, open_args)[0]
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run the program and give the state that its body was given.

@@ -11,13 +11,14 @@ from ramet.runtime import errors
 
 def test_the_public_names_are_these_and_exist() -> None:
     groups = {
-        "programs": "function Function ProgramState ProgramStateGroup special",
+        "programs": "function Function ProgramState ProgramStateGroup call special",
         "calls": "gen gen_int gen_string select image video",
         "roles": "system user assistant system_begin system_end user_begin user_end "
         "assistant_begin assistant_end",
         "choices": "token_length_normalized greedy_token_selection "
         "unconditional_likelihood_normalized exact_likelihood",
-        "backends": "Runtime RuntimeEndpoint OpenAI set_default_backend flush_cache get_server_info global_config",
+        "backends": "Runtime RuntimeEndpoint OpenAI set_default_backend flush_cache "
+        "get_server_info global_config",
         "errors": "RametError ProgramError InvalidArgument UnsupportedFeature ContextOverflow "
         "PoolTooSmall GrammarError BackendError Cancelled",
     }
