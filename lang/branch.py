@@ -46,6 +46,7 @@ class Branch:
         self._handle = handle
         self._order = threading.RLock()
         self._ended: str | None = None
+        self._forked = False
         if parent is None:
             tokenizer = instance.backend.tokenizer
             bos = tokenizer.bos_id
@@ -75,6 +76,7 @@ class Branch:
         """`n` branches that go on from here."""
         with self._order:
             self._check_open()
+            self._forked = True
             return [Branch(self.instance, handle, self) for handle in self._handle.fork(n)]
 
     def join(self, branches: Sequence[Branch], mode: str) -> None:
@@ -132,7 +134,8 @@ class Branch:
             if self.is_root:
                 self.instance.raise_failure()
             known = ", ".join(sorted(self.variables)) or "none"
-            raise ProgramError(f"there is no variable {name!r}; the variables are: {known}")
+            hint = "; those of a fork come to its parent with join()" if self._forked else ""
+            raise ProgramError(f"there is no variable {name!r}; the variables are: {known}{hint}")
         return self.variables[name]
 
     def has(self, name: str) -> bool:

@@ -41,7 +41,7 @@ def make_program(source: random.Random, shared: list[list[int]]) -> Program:
         if not turn:
             ids = source.choice(shared)[: source.randrange(0, 80)] + ids
         params = {
-            "max_tokens": source.randrange(1, 16),
+            "max_tokens": source.choice([1, 4, 7, 40]),
             "n": source.choice([1, 1, 1, 2]),
             "temperature": source.choice([0.0, 0.8, 1.2]),
             "top_p": source.choice([1.0, 0.9]),
@@ -54,7 +54,7 @@ def make_program(source: random.Random, shared: list[list[int]]) -> Program:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(i, marks=pytest.mark.full) for i in (2, 3, 4, 5))]
+    "seed", [1, *(pytest.param(i, marks=pytest.mark.full) for i in (2, 3, 4, 5, 6))]
 )
 def test_two_hundred_requests_with_aborts(bench: Any, tiny: Any, seed: int) -> None:
     source = random.Random(seed)
@@ -78,7 +78,6 @@ def test_two_hundred_requests_with_aborts(bench: Any, tiny: Any, seed: int) -> N
     one.close(*(program.context for program in programs))
     assert not [node for node in one.engine.room.tree.nodes() if node.refs]
     assert {event["kind"] for event in one.errors.values()} == {"Cancelled"}
-    assert one.engine.stats()["retractions"] > 0
     assert one.engine.stats()["evicted_tokens"] > 0
     found = [program.results(one) for program in programs]
 
