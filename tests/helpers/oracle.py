@@ -52,11 +52,15 @@ def score(bench: Bench, context: int, wire: Mapping[str, Any], method: str, **fi
 # Ways to run the same prompts
 
 
+Prompts = Mapping[int, list[int]]
+"""Token ids by the number of the prompt, which is its random stream too."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Played:
     """What a run brought: each prompt's output ids, and the engine's counts at the end."""
 
-    outputs: list[list[int]]
+    outputs: dict[int, list[int]]
     stats: dict[str, float]
 
 
@@ -74,7 +78,18 @@ class Case:
         pool = "tight" if self.tight else "roomy"
         return f"{self.order}-chunk{self.chunk_tokens}-page{self.page_size}-{pool}"
 
-    def pools(self, prompts: Sequence[list[int]], count: int) -> Iterator[int]:
+    def groups(self, prompts: Prompts) -> list[Prompts]:
+        """What runs together. A pool for a long prompt has room for all the short ones that a
+        small chunk lets run beside it, so in a tight pool the shorter half comes on its own."""
+        if not self.tight or self.order == "alone" or len(prompts) <= self.chunk_tokens:
+            return [prompts]
+        median = sorted(map(len, prompts.values()))[len(prompts) // 2]
+        return [
+            {i: p for i, p in prompts.items() if (len(p) > median) == longer}
+            for longer in (False, True)
+        ]
+
+    def pools(self, prompts: Prompts, count: int) -> Iterator[int]:
         """Pool sizes for `count` new tokens after each prompt: one with room for all, or tight
         ones, of which those come first that make a dry run retract."""
 
@@ -82,15 +97,15 @@ class Case:
             return -(-tokens // self.page_size)
 
         if not self.tight:
-            yield sum(pages(len(p)) + pages(count) + 2 for p in prompts) * self.page_size
+            yield sum(pages(len(p)) + pages(count) + 2 for p in prompts.values()) * self.page_size
             return
-        low = pages(max(map(len, prompts)) + count) + 1
+        low = pages(max(map(len, prompts.values())) + count) + 1
         if self.order == "alone":
             yield low * self.page_size
             return
-        together = prompts[: self.chunk_tokens]
+        together = list(prompts.values())[: self.chunk_tokens]
         high = max(low, sum(pages(len(p)) for p in together) + pages(count))
-        sizes = [(high - (high - low) * i // 6) * self.page_size for i in range(7)]
+        sizes = [(high - (high - low) * i // 8) * self.page_size for i in range(9)]
         roomy = []
         for size in sizes:
             if self.run(_dry_bench, prompts, count, size).stats["retractions"]:
@@ -102,35 +117,32 @@ class Case:
     def run(
         self,
         make: Callable[..., Bench],
-        prompts: Sequence[list[int]],
+        prompts: Prompts,
         count: int,
         pool_tokens: int,
         **params: Any,
     ) -> Played:
-        """Generate up to `count` tokens after each prompt, in this way, on a new bench.
-
-        `make(**options)` builds the bench; prompt i draws from stream i.
-        """
+        """Generate up to `count` tokens after each prompt, in this way, on a new bench, which
+        `make(**options)` builds."""
         bench = make(
             pool_tokens=pool_tokens,
             page_size=self.page_size,
             chunk_tokens=self.chunk_tokens,
             max_running=64,
         )
-        outputs: list[list[int]] = []
+        calls: dict[int, int] = {}
         for limit in (max(count // 2, 1), count) if self.order == "warm" else (count,):
-            calls = []
-            for index, prompt in enumerate(prompts):
+            for index, prompt in prompts.items():
                 context = bench.open(prompt)
-                calls.append(bench.generate(context, max_tokens=limit, seed=index, **params))
+                calls[index] = bench.generate(context, max_tokens=limit, seed=index, **params)
                 bench.close(context)
                 if self.order == "alone":
                     bench.run()
                     if not self.tight:
                         bench.engine.submit([{"op": "flush", "call": bench.number()}])
             bench.run()
-            assert not bench.errors, bench.errors
-            outputs = [bench.ids(call) for call in calls]
+        assert not bench.errors, bench.errors
+        outputs = {index: bench.ids(call) for index, call in calls.items()}
         return Played(outputs, bench.engine.stats())
 
 
@@ -156,18 +168,20 @@ WHOLE = [
 
 def play(
     make: Callable[..., Bench], prompts: Sequence[list[int]], case: Case, count: int, **params: Any
-) -> Iterator[list[list[int]]]:
-    """The outputs of `case.run`, for each pool that is tried until one is as tight as it should be.
+) -> Iterator[dict[int, list[int]]]:
+    """The outputs of `case.run` by the prompt's index, for each group and each pool that is tried.
 
-    Fails if none is.
+    Fails unless a tight pool made the engine retract (or evict, where prompts run alone).
     """
-    for pool_tokens in case.pools(prompts, count):
-        played = case.run(make, prompts, count, pool_tokens, **params)
-        yield played.outputs
-        told = "evicted_tokens" if case.order == "alone" else "retractions"
-        if not case.tight or played.stats[told]:
-            return
-    raise AssertionError(f"{case}: no pool was too small for what ran in it")
+    told = "evicted_tokens" if case.order == "alone" else "retractions"
+    for number, group in enumerate(case.groups(dict(enumerate(prompts)))):
+        for pool_tokens in case.pools(group, count):
+            played = case.run(make, group, count, pool_tokens, **params)
+            yield played.outputs
+            if number or not case.tight or played.stats[told]:
+                break
+        else:
+            raise AssertionError(f"{case}: no pool was too small for what ran in it")
 
 
 class _DryRunner:

@@ -21,8 +21,8 @@ SLICE = [
 
 def check(bench, pair, prompts, case, count, tie, tally) -> None:
     for outputs in play(functools.partial(bench, pair), prompts, case, count, ignore_eos=False):
-        for got, prompt in zip(outputs, prompts, strict=True):
-            tally.check(got, pair.greedy(prompt, count), tie)
+        for index, got in outputs.items():
+            tally.check(got, pair.greedy(prompts[index], count), tie)
     tally.settle()
 
 
