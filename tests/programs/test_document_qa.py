@@ -28,7 +28,10 @@ def test_parts_and_questions_are_shared(load: Load, tiny: rm.Runtime) -> None:
     # Each part once, and once more where two of them stand together.
     assert stats["edge_tokens"] <= len(program.EXAMPLES) + 3 * len("".join(parts)) + 12 * 50
     again = program.ask.run(parts=parts, questions=questions, keep=2, temperature=0)
-    assert again["notes"] == state["notes"]
+    for before, after in zip(state["notes"], again["notes"], strict=True):
+        assert [(n.part, n.text) for n in before] == [(n.part, n.text) for n in after]
+        # What else is in a step's matrix products moves a float32 score in its last digits.
+        assert [n.fit for n in before] == pytest.approx([n.fit for n in after], abs=1e-4)
 
 
 def test_the_document_is_read_in_paragraphs(
