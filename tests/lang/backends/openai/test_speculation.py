@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stub_server import tokens_of
 
-from ramet.lang.backends.speculation import Ahead, can_speculate
+from ramet.lang.backends.openai.speculation import Ahead, can_speculate
 from ramet.runtime.request import SamplingParams
 
 TEXT = " Rome\nPopulation: 3 million\nRiver: Tiber\n"

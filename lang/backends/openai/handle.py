@@ -12,13 +12,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ramet.lang.backends.openai_answer import usage_meta
-from ramet.lang.backends.openai_jobs import Job
-from ramet.lang.backends.openai_scoring import Scored, choose, score
-from ramet.lang.backends.openai_service import COMPLETIONS, Service
+from ramet.lang.backends.openai.answer import usage_meta
+from ramet.lang.backends.openai.jobs import Job
+from ramet.lang.backends.openai.scoring import Scored, choose, score
+from ramet.lang.backends.openai.service import COMPLETIONS, Service
+from ramet.lang.backends.openai.speculation import Ahead, Taken, can_speculate
+from ramet.lang.backends.openai.transcript import Transcript, text_of
 from ramet.lang.backends.protocol import Piece
-from ramet.lang.backends.speculation import Ahead, Taken, can_speculate
-from ramet.lang.backends.transcript import Transcript, text_of
 from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.errors import InvalidArgument, ProgramError, UnsupportedFeature
 from ramet.runtime.request import SamplingParams, check_text

@@ -6,8 +6,8 @@ import pytest
 from stub_server import Reply, StubServer, text_reply
 
 from ramet.lang.backends.openai import OpenAI
-from ramet.lang.backends.openai_jobs import Job
-from ramet.lang.backends.openai_service import COMPLETIONS, Tally
+from ramet.lang.backends.openai.jobs import Job
+from ramet.lang.backends.openai.service import COMPLETIONS, Tally
 from ramet.lang.errors import BackendError
 from ramet.runtime.client.call import CallResult
 from ramet.runtime.request import SamplingParams

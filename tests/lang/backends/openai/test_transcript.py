@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ramet.lang.backends.transcript import Message, Transcript, render_chat
+from ramet.lang.backends.openai.transcript import Message, Transcript, render_chat
 from ramet.lang.chat import ChatPieces
 
 

@@ -6,12 +6,12 @@ import dataclasses
 import threading
 from typing import Any
 
-from ramet.lang.backends.openai_answer import Answer, usage_meta
-from ramet.lang.backends.openai_fields import FieldRules
-from ramet.lang.backends.openai_http import EndpointError, HttpClient
-from ramet.lang.backends.openai_jobs import Job, Jobs
-from ramet.lang.backends.openai_scoring import Row, batches_of, body_of, rows_of
-from ramet.lang.backends.transcript import Transcript
+from ramet.lang.backends.openai.answer import Answer, usage_meta
+from ramet.lang.backends.openai.fields import FieldRules
+from ramet.lang.backends.openai.jobs import Job, Jobs
+from ramet.lang.backends.openai.scoring import Row, batches_of, body_of, rows_of
+from ramet.lang.backends.openai.transcript import Transcript
+from ramet.lang.backends.openai.transport import EndpointError, HttpClient
 from ramet.runtime.client.call import CallResult
 from ramet.runtime.errors import UnsupportedFeature
 from ramet.runtime.request import SamplingParams

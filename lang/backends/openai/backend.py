@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from ramet.lang.backends.openai_address import Endpoint, check_headers, parse_base_url
-from ramet.lang.backends.openai_fields import FieldRules, extra_names
-from ramet.lang.backends.openai_handle import OpenAIHandle
-from ramet.lang.backends.openai_http import HttpClient
-from ramet.lang.backends.openai_jobs import Jobs
-from ramet.lang.backends.openai_service import Service, Tally
-from ramet.lang.backends.transcript import render_chat
+from ramet.lang.backends.openai.address import Endpoint, check_headers, parse_base_url
+from ramet.lang.backends.openai.fields import FieldRules, extra_names
+from ramet.lang.backends.openai.handle import OpenAIHandle
+from ramet.lang.backends.openai.jobs import Jobs
+from ramet.lang.backends.openai.service import Service, Tally
+from ramet.lang.backends.openai.transcript import render_chat
+from ramet.lang.backends.openai.transport import HttpClient
 from ramet.runtime.config import openai_api_key
 from ramet.runtime.errors import BackendError, InvalidArgument, UnsupportedFeature
 from ramet.runtime.request import check_seed

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ramet.lang.backends.openai_address import Endpoint, check_headers, parse_base_url
+from ramet.lang.backends.openai.address import Endpoint, check_headers, parse_base_url
 from ramet.lang.errors import InvalidArgument
 
 

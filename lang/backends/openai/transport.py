@@ -1,7 +1,7 @@
 """HTTP to one endpoint: kept connections, retries, server-sent events, and calls that can be ended.
 
 It knows nothing of models. Requests go to the given base URL and nowhere else: no redirects, no
-proxies. Used by the worker threads of `openai_jobs`.
+proxies. Used by the worker threads of `jobs`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ramet.lang.backends.openai_address import Endpoint
+from ramet.lang.backends.openai.address import Endpoint
 from ramet.runtime.errors import BackendError, Cancelled
 
 MAX_BODY_BYTES = 128 * 2**20

@@ -2,7 +2,7 @@
 
 A call of a context needs the text of the one before it, so it is queued when that has ended; calls
 of different contexts run side by side. Threads start when there is work and end when there is
-none. Used by `openai_handle`; knows nothing of HTTP but the ticket that ends a request.
+none. Used by `handle`; knows nothing of HTTP but the ticket that ends a request.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from ramet.lang.backends.openai_http import Ticket
-from ramet.lang.backends.speculation import Ahead
+from ramet.lang.backends.openai.speculation import Ahead
+from ramet.lang.backends.openai.transport import Ticket
 from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.errors import BackendError, Cancelled, RametError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from stub_server import eventually
 
-from ramet.lang.backends.openai_jobs import Job, Jobs
+from ramet.lang.backends.openai.jobs import Job, Jobs
 from ramet.lang.errors import BackendError, Cancelled
 from ramet.runtime.client.call import CallResult
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ramet.lang.backends import openai_scoring as scoring
+from ramet.lang.backends.openai import scoring
 from ramet.lang.errors import UnsupportedFeature
 
 NAME = "OpenAI(u, m)"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ramet.lang.backends.openai_fields import EXTRA, FieldRules, extra_names
+from ramet.lang.backends.openai.fields import EXTRA, FieldRules, extra_names
 from ramet.lang.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.request import SamplingParams
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from stub_server import Reply, StubServer, json_reply, sse_reply
 
-from ramet.lang.backends import openai_http
-from ramet.lang.backends.openai_address import Endpoint, check_headers, parse_base_url
-from ramet.lang.backends.openai_http import EndpointError, HttpClient, Ticket
+from ramet.lang.backends.openai import transport
+from ramet.lang.backends.openai.address import Endpoint, check_headers, parse_base_url
+from ramet.lang.backends.openai.transport import EndpointError, HttpClient, Ticket
 from ramet.lang.errors import BackendError, Cancelled
 
 Serve = Callable[..., StubServer]
@@ -52,7 +52,7 @@ def test_one_answer(serve: Serve, client_of: Any) -> None:
 def test_connections_are_kept(
     serve: Serve, client_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openai_http, "END_SECONDS", 5.0)
+    monkeypatch.setattr(transport, "END_SECONDS", 5.0)
     server = serve(
         json_reply({}),
         sse_reply([{"a": 1}, {"b": 2}]),
@@ -235,8 +235,8 @@ def test_malformed_events(serve: Serve, client_of: Any, event: str) -> None:
 def test_huge_answers_are_not_read(
     serve: Serve, client_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openai_http, "MAX_BODY_BYTES", 10**6)
-    monkeypatch.setattr(openai_http, "MAX_EVENT_BYTES", 10**5)
+    monkeypatch.setattr(transport, "MAX_BODY_BYTES", 10**6)
+    monkeypatch.setattr(transport, "MAX_EVENT_BYTES", 10**5)
     mega = ["x" * 10**5] * 50
     server = serve(
         Reply(200, mega, drop=True),

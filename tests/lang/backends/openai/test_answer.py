@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ramet.lang.backends.openai_answer import Answer, usage_meta
+from ramet.lang.backends.openai.answer import Answer, usage_meta
 from ramet.lang.errors import BackendError, UnsupportedFeature
 from ramet.runtime.request import SamplingParams
 
