@@ -79,6 +79,14 @@ def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> tor
     return reference.gated_mlp(x, gate_up, down)
 
 
+def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
+    """Set to -inf, in place, the logits `[rows, vocab]` of tokens whose bit is 0.
+
+    `bitmask` is int32 `[rows, ceil(vocab / 32)]`, the lowest bit of a word its first token.
+    """
+    reference.apply_bitmask(logits, bitmask)
+
+
 def head_weight(weight: torch.Tensor) -> torch.Tensor:
     """The form of an output head, `[vocab, hidden]`, that `head_logits` reads on its device.
 

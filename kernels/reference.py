@@ -104,6 +104,22 @@ def tree_attention(
     return merged.transpose(0, 1).reshape(rows, heads, dim).to(q.dtype)
 
 
+def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
+    """Set to -inf, in place, every logit whose bit is 0.
+
+    `logits` `[rows, vocab]` of a float dtype; `bitmask` int32 `[rows, ceil(vocab / 32)]`, where
+    bit `i % 32` of word `i // 32` stands for token `i`. Raises ValueError for another shape.
+    """
+    rows, vocab = logits.shape
+    if bitmask.dtype != torch.int32 or bitmask.shape != (rows, (vocab + 31) // 32):
+        raise ValueError(
+            f"bitmask: {bitmask.dtype} {list(bitmask.shape)} for logits {list(logits.shape)}"
+        )
+    shifts = torch.arange(32, dtype=torch.int32, device=bitmask.device)
+    bits = (bitmask.unsqueeze(-1) >> shifts) & 1
+    logits.masked_fill_(bits.flatten(1)[:, :vocab] == 0, float("-inf"))
+
+
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which sums over `dtype` are kept: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32

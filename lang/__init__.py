@@ -42,6 +42,7 @@ from ramet.lang.choices import (
     token_length_normalized,
     unconditional_likelihood_normalized,
 )
+from ramet.lang.constraints import accepts
 from ramet.lang.errors import (
     BackendError,
     Cancelled,
@@ -55,6 +56,7 @@ from ramet.lang.errors import (
 )
 from ramet.lang.group import ProgramStateGroup
 from ramet.lang.program import Function, function
+from ramet.lang.reasoning import separate_reasoning
 from ramet.lang.session import flush_cache, get_server_info, session, set_default_backend
 from ramet.lang.state import ProgramState
 from ramet.lang.tracer import call
@@ -82,6 +84,7 @@ __all__ = [
     "Runtime",
     "RuntimeEndpoint",
     "UnsupportedFeature",
+    "accepts",
     "assistant",
     "assistant_begin",
     "assistant_end",
@@ -97,6 +100,7 @@ __all__ = [
     "greedy_token_selection",
     "image",
     "select",
+    "separate_reasoning",
     "set_default_backend",
     "special",
     "system",

@@ -6,12 +6,14 @@ Every argument is checked here, before anything is sent to a model.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn, TypedDict, Unpack
 
 from ramet.lang.choices import ChoicesMethod, token_length_normalized
+from ramet.lang.constraints import CONSTRAINTS, take_constraint
 from ramet.lang.errors import InvalidArgument, UnsupportedFeature
 from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Sum, Text, nodes_of
 from ramet.runtime.request import SamplingParams, check_text
@@ -19,20 +21,7 @@ from ramet.runtime.request import SamplingParams, check_text
 SHORT_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 """The names that `gen` has for two sampling fields."""
 
-CONSTRAINTS = ("regex", "json_schema", "ebnf", "lark", "structural_tags", "type", "dtype")
 _EXCLUSIVE = (*CONSTRAINTS, "choices")
-_UNSUPPORTED = (
-    *CONSTRAINTS,
-    "stop_regex",
-    "strict",
-    "whitespace",
-    "close_within_budget",
-    "jump_forward",
-    "priority",
-    "deadline",
-    "cache",
-    "cache_salt",
-)
 
 
 class GenOptions(TypedDict, total=False):
@@ -77,6 +66,9 @@ class GenOptions(TypedDict, total=False):
     cache_salt: str | None
 
 
+_GEN_OPTIONS = frozenset({"max_tokens", *GenOptions.__annotations__})
+
+
 def gen(
     name: str | None = None,
     max_tokens: int | Literal["context"] | None = None,
@@ -96,24 +88,39 @@ def gen(
     - `return_logprob`, with `logprob_start_len` (the prompt's, too, from there on),
       `top_logprobs_num` and `return_text_in_logprobs`: reported by `s.meta(name)`.
     - `choices=[…]` with `choices_method` makes it a `select`.
+    - `regex`: the whole text matches it, as `re.fullmatch` has it (look-around, back-references and
+      word boundaries are refused). `dtype=int|float|bool|str` stands for one of `ramet.lang.ir`,
+      and `s.value(name)` is then of that type. A text that the constraint allows nothing more
+      after is over; one cut at `max_tokens` has `finish_reason` "length". A `stop` ends the text
+      only where what is left satisfies the constraint, and there it is allowed to come.
+    - `priority`, `cache` and `cache_salt` replace the run's for this call; `deadline` is the
+      seconds after which it ends with Cancelled if it isn't done.
 
-    The constraints (`regex`, `json_schema`, `ebnf`, `lark`, `structural_tags`, `type`, `dtype`,
-    with `strict`, `whitespace`, `close_within_budget`, `jump_forward`), `stop_regex`, `priority`,
-    `deadline`, `cache` and `cache_salt` raise UnsupportedFeature in this version.
+    The other constraints (`json_schema`, `ebnf`, `lark`, `structural_tags`, `type`) and
+    `stop_regex` raise UnsupportedFeature in this version.
 
-    Raises InvalidArgument for a bad argument, before any model call.
+    Raises InvalidArgument for a bad argument, GrammarError for a bad constraint, before any model
+    call.
     """
     return _gen(name, {"max_tokens": max_tokens, **options}, _call_site())
 
 
-def gen_int(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
-    """Generate an integer: `gen(name, dtype=int)`; as that, unsupported in this version."""
-    return _gen(name, {**options, "dtype": int}, _call_site())
+def gen_int(
+    name: str | None = None,
+    max_tokens: int | Literal["context"] | None = None,
+    **options: Unpack[GenOptions],
+) -> Expr:
+    """Generate an integer: `gen(name, dtype=int)`."""
+    return _gen_typed(name, int, {"max_tokens": max_tokens, **options}, _call_site())
 
 
-def gen_string(name: str | None = None, **options: Unpack[GenOptions]) -> Expr:
-    """Generate a double-quoted string: `gen(name, dtype=str)`; unsupported in this version."""
-    return _gen(name, {**options, "dtype": str}, _call_site())
+def gen_string(
+    name: str | None = None,
+    max_tokens: int | Literal["context"] | None = None,
+    **options: Unpack[GenOptions],
+) -> Expr:
+    """Generate a double-quoted string: `gen(name, dtype=str)`."""
+    return _gen_typed(name, str, {"max_tokens": max_tokens, **options}, _call_site())
 
 
 def select(
@@ -202,6 +209,22 @@ def sampling_fields(given: Mapping[str, Any]) -> tuple[dict[str, Any], SamplingP
     The latter is None where they contradict each other or a default: the run and the call may set
     one each, so that is judged where both are known. Raises InvalidArgument.
     """
+    try:
+        # The class belongs to the key: 1, 1.0 and True are equal, but not equally good.
+        return _remembered(tuple([(key, value, value.__class__) for key, value in given.items()]))
+    except TypeError:  # A list or a dict, which can't be a key.
+        return _checked(given)
+
+
+@functools.lru_cache(maxsize=4096)
+def _remembered(
+    given: tuple[tuple[str, Any, type], ...],
+) -> tuple[dict[str, Any], SamplingParams | None]:
+    """`_checked`, once for what a program's line gives again and again."""
+    return _checked({key: value for key, value, _ in given})
+
+
+def _checked(given: Mapping[str, Any]) -> tuple[dict[str, Any], SamplingParams | None]:
     fields: dict[str, Any] = {}
     for key, value in given.items():
         field = SHORT_NAMES.get(key, key)
@@ -228,8 +251,21 @@ def check_name(name: object) -> None:
         raise InvalidArgument(f"name={name!r}: a variable's name is a str that is not empty")
 
 
+def check_choices(choices: object) -> Sequence[str]:
+    """`choices` if they are texts, at least one and none twice; raises InvalidArgument."""
+    if not isinstance(choices, (list, tuple)) or not choices:
+        raise InvalidArgument(f"choices={choices!r}: must be a list of at least one text")
+    seen: set[str] = set()
+    for index, choice in enumerate(choices):
+        check_text(f"choices[{index}]", choice)
+        if choice in seen:
+            raise InvalidArgument(f"choices[{index}]={choice!r}: is there twice")
+        seen.add(choice)
+    return choices
+
+
 def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
-    unknown = options.keys() - GenOptions.__annotations__.keys() - {"max_tokens"}
+    unknown = options.keys() - _GEN_OPTIONS
     if unknown:
         known = ", ".join(["name", "max_tokens", *GenOptions.__annotations__])
         raise InvalidArgument(f"gen() has no argument {min(unknown)!r}; it has {known}")
@@ -239,19 +275,21 @@ def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
     chosen = [key for key in _EXCLUSIVE if key in given]
     if len(chosen) > 1:
         raise InvalidArgument(f"gen() takes at most one of {', '.join(chosen)}")
-    for key in _UNSUPPORTED:
-        if key in given:
-            raise UnsupportedFeature(
-                f"gen({key}={given[key]!r}) at {site}: no backend of this version supports {key}"
-            )
     if "choices" in given:
         return _gen_choices(name, given, site)
     if "choices_method" in given:
         raise InvalidArgument("choices_method needs choices")
+    dtype = take_constraint(given, site)
     texts = given.pop("return_text_in_logprobs", True)
     if not isinstance(texts, bool):
         raise InvalidArgument(f"return_text_in_logprobs={texts!r}: must be True or False")
-    return Gen(name, *sampling_fields(given), site, texts)
+    return Gen(name, *sampling_fields(given), site, texts, dtype)
+
+
+def _gen_typed(name: str | None, dtype: type, options: Mapping[str, Any], site: str) -> Expr:
+    if "dtype" in options:
+        raise InvalidArgument(f"dtype is given twice: gen_int and gen_string have it ({dtype})")
+    return _gen(name, {**options, "dtype": dtype}, site)
 
 
 def _gen_choices(name: str | None, given: dict[str, Any], site: str) -> Expr:
@@ -272,14 +310,7 @@ def _select(
     if name is not None:
         check_name(name)
     method = ChoicesMethod.of(choices_method)
-    if not isinstance(choices, (list, tuple)) or not choices:
-        raise InvalidArgument(f"choices={choices!r}: must be a list of at least one text")
-    seen: set[str] = set()
-    for index, choice in enumerate(choices):
-        check_text(f"choices[{index}]", choice)
-        if choice in seen:
-            raise InvalidArgument(f"choices[{index}]={choice!r}: is there twice")
-        seen.add(choice)
+    choices = check_choices(choices)
     number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
     if not number or not math.isfinite(temperature) or temperature < 0:
         raise InvalidArgument(f"temperature={temperature!r}: must be a finite number of at least 0")

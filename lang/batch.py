@@ -78,9 +78,10 @@ def run_all(
     items: Iterable[Any],
     make: Callable[[Any, int | None], Instance],
     options: BatchOptions,
-    threads: BodyThreads,
+    threads: BodyThreads | None,
 ) -> list[Any] | Iterator[Any]:
-    """Run an instance for each item, as `Function.run_batch` says."""
+    """Run an instance for each item, as `Function.run_batch` says; without `threads`, bodies are
+    started by the caller, since that takes no time."""
     total = len(items) if isinstance(items, Sized) else None
     batch = _Batch(name, options.with_seeds(items), make, options, threads)
     outcomes = batch.outcomes(total)
@@ -94,7 +95,7 @@ def run_all(
             if error is not None:
                 failures[index] = error
     if failures and not options.return_exceptions:
-        raise _first(failures, results)
+        raise batch_failure(failures, results)
     return results
 
 
@@ -107,7 +108,7 @@ class _Batch:
         items: Iterator[tuple[Any, int | None]],
         make: Callable[[Any, int | None], Instance],
         options: BatchOptions,
-        threads: BodyThreads,
+        threads: BodyThreads | None,
     ) -> None:
         self._name = name
         self._items = items
@@ -134,7 +135,7 @@ class _Batch:
 
     def outcomes(self, total: int | None) -> Generator[_Outcome, None, None]:
         """(state, error) of each item in order, as they finish; closing it aborts the rest."""
-        with _bar(self._name, total, self._progress_bar) as show:
+        with progress(self._name, total, self._progress_bar) as show:
             try:
                 while True:
                     while not self._exhausted and self._has_room():
@@ -176,17 +177,22 @@ class _Batch:
             return
         with self._progress:
             self._running[index] = instance
+        instance.on_finish(lambda ended: self._end(index, (ended.state, ended.deliver())))
+        if self._threads is None:
+            if instance.claim():
+                instance.run_body()
+            return
+        with self._progress:
             self._queue.append(instance)
             self._supply.notify()
             grow = len(self._queue) > self._idle and self._live < self._max_threads
-        instance.on_finish(lambda ended: self._end(index, (ended.state, ended.deliver())))
         if grow:
-            self._grow()
+            self._grow(self._threads)
 
-    def _grow(self) -> None:
+    def _grow(self, threads: BodyThreads) -> None:
         with self._progress:
             self._live += 1
-        if not self._threads.spawn(self._work):
+        if not threads.spawn(self._work):
             with self._progress:
                 self._live -= 1
 
@@ -267,13 +273,14 @@ def _as_they_come(
                 failures[index] = error
             yield state
     if failures:
-        raise _first(failures, None)
+        raise batch_failure(failures, None)
 
 
-def _first(failures: dict[int, BaseException], results: list[Any] | None) -> BaseException:
+def batch_failure(failures: dict[int, BaseException], results: list[Any] | None) -> BaseException:
+    """The first failing item's exception, with a note of its index and all outcomes attached."""
     index, error = next(iter(failures.items()))
-    error.add_note(f"raised by item {index} of run_batch ({len(failures)} failed)")
-    with contextlib.suppress(AttributeError):  # An exception class may forbid attributes.
+    with contextlib.suppress(Exception):  # An exception class may forbid notes and attributes.
+        error.add_note(f"raised by item {index} of run_batch ({len(failures)} failed)")
         error.failures = failures  # type: ignore[attr-defined]
         if results is not None:
             error.results = results  # type: ignore[attr-defined]
@@ -291,7 +298,8 @@ def _strictly_paired(
 
 
 @contextlib.contextmanager
-def _bar(name: str, total: int | None, shown: bool) -> Iterator[Callable[[int], object]]:
+def progress(name: str, total: int | None, shown: bool) -> Iterator[Callable[[int], object]]:
+    """A progress bar on stderr for a `with` block, or none; gives what to call with new ends."""
     if not shown:
         yield lambda _: None
         return

@@ -7,7 +7,7 @@ A branch turns expressions into operations on its handle and keeps a future for 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from ramet.lang.backends.protocol import Handle, Piece
@@ -15,17 +15,22 @@ from ramet.lang.conversation import Conversation
 from ramet.lang.errors import Cancelled, ProgramError
 from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Text, nodes_of
 from ramet.lang.instance import Instance
+from ramet.lang.joins import inheritance, is_new, new_names
+from ramet.lang.reasoning import variables_of
 from ramet.lang.session import session
 from ramet.lang.values import (
     CallValue,
     GatheredValue,
+    GivenValue,
     Segment,
     SpanValue,
     Value,
+    achunks_of,
     chunks_of,
     text_of,
 )
-from ramet.runtime.request import SamplingParams
+from ramet.runtime.client.call import Chunk
+from ramet.runtime.request import SamplingParams, shown
 
 GATHER, APPEND = "gather_variable", "concate_and_append"
 """The modes of `join`."""
@@ -34,9 +39,21 @@ GATHER, APPEND = "gather_variable", "concate_and_append"
 class Branch:
     """A context: the root of an instance, or a fork. Its methods may be used from any thread."""
 
-    def __init__(self, instance: Instance, handle: Handle, parent: Branch | None = None) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        handle: Handle,
+        parent: Branch | None = None,
+        number: int = 0,
+        path: str = "",
+    ) -> None:
         self.instance = instance
         """The run that it belongs to."""
+        self.number = number
+        """Its number in the run's graph."""
+        self.path = path
+        """Its place among the run's forks: "" or "0.3"."""
+        self._num_children = 0
         self.is_root = parent is None
         """Whether it is the one that the body was given."""
         self.segments: list[Segment] = []
@@ -59,39 +76,69 @@ class Branch:
             self.conversation = parent.conversation.copy()
         self.start = len(self.segments)
         """Where its own text begins, after its parent's."""
-        self.inherited = frozenset(self.variables)
-        """The names that its parent had."""
+        self.inherited = inheritance(self.variables)
+        """The names that its parent had, and what a join must know of them."""
         self._mark = self.conversation.mark()
         instance.add_branch(self)
 
     def append(self, value: object) -> None:
         """Append an expression; waits for nothing. Nothing is sent if an argument is wrong."""
-        steps = [(node, self._params(node)) for node in nodes_of(value)]
+        steps = [(node, self.params(node)) for node in nodes_of(value)]
         with self._order:
             self._check_open()
             for node, params in steps:
+                self.instance.recording.append(self.number, node)
                 self._apply(node, params)
+
+    def apply(self, node: Expr) -> None:
+        """Append a literal that was checked and recorded before."""
+        with self._order:
+            self._check_open()
+            self._apply(node, None)
+
+    def call(self, node: Gen | Select, label: tuple[int, int] | None = None) -> CallValue:
+        """Append a call that was checked and recorded before."""
+        params = self.params(node)
+        with self._order:
+            self._check_open()
+            return self._call(node, params, label)
 
     def fork(self, n: int) -> list[Branch]:
         """`n` branches that go on from here."""
         with self._order:
             self._check_open()
             self._forked = True
-            return [Branch(self.instance, handle, self) for handle in self._handle.fork(n)]
+            handles = self._handle.fork(n)
+            numbers = self.instance.recording.fork(self.number, n)
+            first, self._num_children = self._num_children, self._num_children + n
+            prefix = f"{self.path}." if self.path else ""
+            return [
+                Branch(self.instance, handle, self, number, f"{prefix}{first + index}")
+                for index, (handle, number) in enumerate(zip(handles, numbers, strict=True))
+            ]
 
     def join(self, branches: Sequence[Branch], mode: str) -> None:
         """Take over from forks: their new variables as lists, or their text after waiting for it.
 
         Raises ProgramError if a fork closed its parent's message or left one open.
         """
+        gathered = () if mode == APPEND else tuple(new_names(branches))
+        numbers = [branch.number for branch in branches]
+        self.instance.recording.join(self.number, numbers, mode, gathered)
+        self.expect(branches)
         if mode == APPEND:
             for branch in branches:
                 self._append_branch(branch)
-            return
-        names = dict.fromkeys(n for b in branches for n in b.variables if n not in b.inherited)
-        for name in names:
-            values = [b.variables[name][-1] for b in branches if name in b.variables]
-            self.assign(name, GatheredValue(values))
+        for name in gathered:
+            values = [b.variables[name][-1] for b in branches if is_new(b, name)]
+            self.put(name, GatheredValue(values))
+
+    def expect(self, branches: Sequence[Branch]) -> None:
+        """Tell the backend that what follows waits for forks, which are still open."""
+        with self._order:
+            if self._ended is None:
+                handles = [branch._handle for branch in branches if branch._ended is None]
+                self._handle.join(list(dict.fromkeys(handles)))
 
     def _append_branch(self, branch: Branch) -> None:
         with self._order:
@@ -116,26 +163,60 @@ class Branch:
                 )
 
     def assign(self, name: str, value: Value) -> None:
-        """Give a variable one more value."""
-        with self.instance.changed:
-            self.variables.setdefault(name, []).append(value)
-            self.instance.changed.notify_all()
+        """Give a variable one more value, as a step of the program."""
+        given = value.read() if isinstance(value, GivenValue) else None
+        self.instance.recording.assign(self.number, name, given)
+        self.put(name, value)
 
-    def assign_span(self, name: str, start: int) -> None:
+    def put(self, name: str, value: Value) -> None:
+        """Give a variable one more value."""
+        self.variables.setdefault(name, []).append(value)
+        self.instance.announce()
+
+    def start_span(self, name: str) -> int:
+        """Where the text of a variable-to-be begins, for `assign_span`."""
+        self.instance.recording.span(self.number, name, "begin")
+        return len(self.segments)
+
+    def assign_span(self, name: str, start: int) -> Value:
         """Make the text from segment `start` on a variable."""
-        self.assign(name, SpanValue(self.segments[start:]))
+        self.instance.recording.span(self.number, name, "end")
+        value = SpanValue(self.segments[start:])
+        self.put(name, value)
+        return value
+
+    def note_read(self, name: str) -> None:
+        """Record that the body itself takes a value out."""
+        instance = self.instance
+        if not instance.body_over and Instance.current() is instance:
+            instance.recording.read(self.number, name)
 
     def find(self, name: str) -> list[Value]:
         """All values of a variable, at least one; waits while the body may still set it.
 
         Raises the program's failure, or ProgramError naming the variables that there are.
         """
-        if not self.has(name):
+        if not self.has(name) and self.is_root and self.instance.body_over:
+            self.instance.wait_finished()  # What is still going on may be why it is missing.
+        return self._found(name)
+
+    async def afind(self, name: str) -> list[Value]:
+        """`find` without blocking the event loop."""
+        if self.is_root:
+            await self.instance.await_for(lambda: name in self.variables)
+            if name not in self.variables and self.instance.body_over:
+                await self.instance.await_finished()
+        return self._found(name)
+
+    def _found(self, name: str) -> list[Value]:
+        if name not in self.variables:
             if self.is_root:
                 self.instance.raise_failure()
             known = ", ".join(sorted(self.variables)) or "none"
             hint = "; those of a fork come to its parent with join()" if self._forked else ""
-            raise ProgramError(f"there is no variable {name!r}; the variables are: {known}{hint}")
+            raise ProgramError(
+                f"there is no variable {shown(name)}; the variables are: {known}{hint}"
+            )
         return self.variables[name]
 
     def has(self, name: str) -> bool:
@@ -150,15 +231,51 @@ class Branch:
             self.instance.wait_for(lambda: False)
             self.instance.raise_failure()
 
+    async def acomplete(self) -> None:
+        """`complete` without blocking the event loop."""
+        if self.is_root:
+            await self.instance.await_for(lambda: False)
+            self.instance.raise_failure()
+
     def text(self) -> str:
         """The whole text, waiting for what it needs."""
         self.complete()
         return text_of(list(self.segments))
 
+    async def ready(self) -> None:
+        """Wait, without blocking the event loop, until `text` and `messages` wait for nothing."""
+        await self.acomplete()
+        for part in list(self.segments):
+            if isinstance(part, CallValue):
+                await part.ready()
+
     def messages(self) -> list[dict[str, Any]]:
         """The chat messages, waiting for what they need."""
         self.complete()
         return self.conversation.messages()
+
+    def sync(self) -> None:
+        """Wait until everything appended so far is done, and raise the first error."""
+        self.complete()
+        for call in self.calls():
+            call.read()
+
+    def error(self) -> BaseException | None:
+        """The first error of the program or its calls, after waiting for them; None without one."""
+        instance = self.instance
+        self.check_may_wait()
+        try:
+            self.sync()
+        except Exception as error:
+            return error
+        if self.is_root and instance.body_over:
+            instance.wait_finished()
+        return instance.deliver() if self.is_root else None
+
+    def check_may_wait(self) -> None:
+        """Raise ProgramError if `sync` would block the event loop of an async body."""
+        if not self.instance.inside or any(not call.done() for call in self.calls()):
+            self.instance.check_may_block()
 
     def calls(self) -> list[CallValue]:
         """The calls in its own text."""
@@ -179,6 +296,22 @@ class Branch:
             instance.wait_finished()
             instance.raise_failure()
 
+    async def astream(self) -> AsyncIterator[tuple[str, Chunk | None]]:
+        """The text as it comes, without blocking the event loop, with the chunks of its calls."""
+        position = 0
+        instance = self.instance
+        while True:
+            if self.is_root:
+                await instance.await_for(lambda: len(self.segments) > position)  # noqa: B023
+            if len(self.segments) <= position:
+                break
+            async for piece in achunks_of(self.segments[position]):
+                yield piece
+            position += 1
+        if self.is_root and instance.body_over:
+            await instance.await_finished()
+            instance.raise_failure()
+
     def end(self, why: str = "has ended") -> None:
         """Take no more text and calls; what is queued goes on."""
         with self._order:
@@ -191,6 +324,7 @@ class Branch:
         """Abort its calls: for the root the whole program, for a fork its own."""
         if self.is_root:
             self.instance.fail(Cancelled(f"{self.instance.name}: {why}"))
+            self.instance.deliver()  # Whoever cancelled it knows.
             return
         for call in self.calls():
             call.delivered = True
@@ -199,14 +333,16 @@ class Branch:
 
     def _check_open(self) -> None:
         if self._ended is None:
-            self.instance.raise_failure()
+            if self.instance.failure is not None:  # Which this doesn't tell to anybody outside.
+                raise self.instance.failure
             return
         raise ProgramError(
             f"the {'program' if self.is_root else 'branch'} {self._ended}: it takes no more text "
             "and calls"
         )
 
-    def _params(self, node: Expr) -> SamplingParams | None:
+    def params(self, node: Expr) -> SamplingParams | None:
+        """The parameters of a generation, the run's own included; None for anything else."""
         if not isinstance(node, Gen):
             return None
         if node.params is not None and not self.instance.sampling:
@@ -226,30 +362,39 @@ class Branch:
             case _:
                 raise ProgramError(f"cannot append {node!r}")
 
-    def _call(self, node: Gen | Select, params: SamplingParams | None) -> None:
+    def _call(
+        self,
+        node: Gen | Select,
+        params: SamplingParams | None,
+        label: tuple[int, int] | None = None,
+    ) -> CallValue:
         self._emit(self.conversation.before_call())
         instance = self.instance
         if isinstance(node, Gen):
             assert params is not None
-            call = self._handle.generate(params, stream=instance.streams, site=node.site)
-            value = CallValue(call, instance, params.n, node.logprob_texts)
+            call = self._handle.generate(
+                params, stream=instance.streams, site=node.site, label=label
+            )
+            value = CallValue(call, instance, params.n, node.logprob_texts, node.dtype)
         else:
             call = self._handle.select(
-                node.choices, str(node.method), temperature=node.temperature, site=node.site
+                node.choices,
+                str(node.method),
+                temperature=node.temperature,
+                site=node.site,
+                label=label,
             )
             value = CallValue(call, instance)
-        instance.track(value, call.add_done_callback)
+        instance.track(value, call, node, self.path)
         self.conversation.add_call(value)
-        with instance.changed:
-            self.segments.append(value)
-            if node.name is not None:
-                self.variables.setdefault(node.name, []).append(value)
-            instance.changed.notify_all()
+        self.segments.append(value)
+        for name, seen in variables_of(node, value):
+            self.variables.setdefault(name, []).append(seen)
+        instance.announce()
+        return value
 
     def _emit(self, pieces: list[Piece]) -> None:
-        pieces = [piece for piece in pieces if piece[0]]
-        if pieces:
+        if pieces and (pieces := [piece for piece in pieces if piece[0]]):
             self._handle.append(pieces)
-            with self.instance.changed:
-                self.segments += pieces
-                self.instance.changed.notify_all()
+            self.segments += pieces
+            self.instance.announce()

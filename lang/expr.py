@@ -58,6 +58,10 @@ class Gen(Expr):
     """Where the call stands, as file:line."""
     logprob_texts: bool = True
     """Whether logprob entries keep the token's text."""
+    dtype: str | None = None
+    """The type of `s.value(name)`, as `typed.typed_value` has it; None is the text."""
+    reasoning: str | None = None
+    """The family of models whose thinking is told apart (`reasoning.THINK_TAGS`), if any is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

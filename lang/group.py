@@ -55,17 +55,33 @@ class ProgramStateGroup:
         """End the branches and bring what they made to their parent.
 
         "gather_variable": each variable that is new in the branches becomes a list in the parent,
-        in their order, without waiting; their text is dropped. "concate_and_append": their text is
-        appended to the parent in order, after waiting for it; variables are dropped.
+        in their order, without waiting; their text is dropped. A name that an earlier join brought
+        and that the branches set again counts as new. "concate_and_append": their text is appended
+        to the parent in order, after waiting for it; variables are dropped.
 
-        Raises InvalidArgument for another mode, ProgramError for a second join.
+        Raises InvalidArgument for another mode, ProgramError for a second join. Inside an async
+        body the second mode is `await forks.ajoin(mode)`.
         """
-        if mode not in (GATHER, APPEND):
-            raise InvalidArgument(f"mode={mode!r}: must be {GATHER!r} or {APPEND!r}")
-        if self._joined:
-            raise ProgramError("these branches have been joined already")
+        self._check(mode)
+        if mode == APPEND:
+            for state in self.states:
+                state._branch.check_may_wait()
         self._joined = True
         branches = [state._branch for state in self.states]
         self._parent._branch.join(branches, mode)
         for branch in branches:
             branch.end("has been joined")
+
+    async def ajoin(self, mode: str = GATHER) -> None:
+        """`join` in an async body: waits for the branches without blocking the event loop."""
+        self._check(mode)
+        if mode == APPEND:
+            for state in self.states:
+                await state._branch.ready()
+        self.join(mode)
+
+    def _check(self, mode: str) -> None:
+        if mode not in (GATHER, APPEND):
+            raise InvalidArgument(f"mode={mode!r}: must be {GATHER!r} or {APPEND!r}")
+        if self._joined:
+            raise ProgramError("these branches have been joined already")

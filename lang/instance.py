@@ -1,21 +1,32 @@
 """One run of a program: its body, the calls it has made, how it ends.
 
-The body runs on whatever thread claims it. Calls end on the backend's thread, so a run whose body
-is over needs no thread to finish: the last call's end finishes it.
+A body runs on whatever thread claims it; or it is detached, and goes on as a task of an event loop
+or from callback to callback. Calls end on the backend's thread, so a run whose body is over needs
+no thread to finish: the last call's end finishes it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import contextvars
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ramet.lang.backends.protocol import Backend
 from ramet.lang.errors import Cancelled, ProgramError
+from ramet.lang.expr import Gen, Select
+from ramet.lang.loops import Bell, running_loop
+from ramet.lang.recording import Recording
+from ramet.lang.scope import Scope
 from ramet.lang.session import session
+from ramet.lang.threads import Claimable
 from ramet.lang.values import CallValue
+from ramet.lang.watched import WatchedCondition
+from ramet.runtime.client.call import Call
 
 if TYPE_CHECKING:
     from ramet.lang.branch import Branch
@@ -24,9 +35,12 @@ _current: contextvars.ContextVar[Instance | None] = contextvars.ContextVar(
     "ramet_instance", default=None
 )
 
-
 MAX_NESTING = 64
 """How deep programs may run programs; a waiting one may run its child on its own stack."""
+
+
+def _nothing() -> None:
+    """A body, or an interrupt, that does nothing."""
 
 
 class Instance:
@@ -56,7 +70,7 @@ class Instance:
         """Whether calls report their text as it comes."""
         self.watched = stream or parent is not None
         """Whether somebody else than the body may hold its state while it runs."""
-        self.changed = threading.Condition()
+        self.changed = WatchedCondition()
         """Guards and announces every change: new text, new variables, ends."""
         self.failure: BaseException | None = None
         """Why it failed: its body's exception, a cancellation, or a call's unread error."""
@@ -66,16 +80,28 @@ class Instance:
         """Whether the body has ended."""
         self.state: Any = None
         """The ProgramState that the body was given."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that an async body runs on."""
+        self.recording = Recording()
+        """What it has done so far, as a graph to be."""
+        self._parent = parent
+        self._scope = Scope(self)
+        self._detached = False
+        self._interrupt: Callable[[], object] = _nothing
         self._seed = seed
         self._timeout = timeout
         self._claimed = False
         self._runner: int | None = None
-        self._body: Callable[[], object] = _no_body
+        self._body: Callable[[], object] = _nothing
         self._delivered = False
         self._branches: dict[Branch, None] = {}
+        self.calls: list[tuple[Gen | Select, str, CallValue]] = []
+        """Every call so far with its branch's path, in the order in which they were made."""
         self._values: list[CallValue] = []
         self._nested: list[Instance] = []
-        self._num_pending = 0
+        self._spare: deque[Claimable] = deque()  # What no thread was free for.
+        # Added to and taken from by any thread without the lock; see `_part_over`.
+        self._open: set[object] = set()
         self._alarm: int | None = None
         self._callbacks: list[Callable[[Instance], object]] = []
         self._depth: int = 0 if parent is None else parent._depth + 1
@@ -90,21 +116,54 @@ class Instance:
     @property
     def inside(self) -> bool:
         """Whether this code is the body's, or may only see what the body has done so far."""
-        return not self.watched or self.body_over or self._runner == threading.get_ident()
+        if not self.watched or self.body_over:
+            return True
+        if not self._detached:
+            return self._runner == threading.get_ident()
+        return self._runs_here()
 
     def nested_seed(self, name: str) -> int | None:
         """The seed of the nested program `name`, which is about to start; None if this run has
         none. Raises ProgramError if programs are nested too deep."""
         if self._depth >= MAX_NESTING:
             raise ProgramError(f"{name}: programs are nested more than {MAX_NESTING} deep")
+        scope = self._scope.here()
+        number, scope.num_nested = scope.num_nested, scope.num_nested + 1
         if self._seed is None:
             return None
-        stream = f"{self._seed}|nested|{len(self._nested)}".encode()
+        stream = f"{self._seed}|nested|{scope.path}{number}".encode()
         return int.from_bytes(hashlib.blake2b(stream, digest_size=8).digest(), "little")
 
-    def prepare(self, state: Any, body: Callable[[], object]) -> None:
-        """Set the state, and the body to run on it."""
+    @contextlib.contextmanager
+    def call_scope(self, number: int | None = None) -> Iterator[None]:
+        """What runs inside is the `number`-th `call` of a function here, by default the next."""
+        path = f"{number}."
+        if number is None:
+            outer = self._scope.here()
+            path = f"{outer.path}{outer.num_calls}."
+            outer.num_calls += 1
+        tokens = _current.set(self), Scope(self, path).enter()
+        try:
+            yield
+        finally:
+            _current.reset(tokens[0])
+            Scope.leave(tokens[1])
+
+    def prepare(
+        self,
+        state: Any,
+        body: Callable[[], object],
+        *,
+        detached: bool = False,
+        interrupt: Callable[[], object] = _nothing,
+    ) -> None:
+        """Set the state, and the body to run on it.
+
+        A detached body only starts what goes on by itself and calls `end_body` in the end;
+        `interrupt()` tells it that the run has failed.
+        """
         self.state, self._body = state, body
+        self._detached, self._interrupt = detached, interrupt
 
     def claim(self) -> bool:
         """Take the right to run the body; True for the first caller only."""
@@ -120,38 +179,88 @@ class Instance:
             if self._timeout is not None:
                 self._alarm = session.alarm.set(self._timeout, self._time_out)
             self._body()
+            over = not self._detached
         except BaseException as error:
             self.fail(error)
-        finally:
-            _current.reset(token)
-            self._body = _no_body  # Its arguments may be large.
-            self._end_body()
+            over = True
+        _current.reset(token)
+        self._body = _nothing  # Its arguments may be large.
+        if over:
+            self.end_body()
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready()`, or until the body is over and can't make it so any more.
 
         Runs the body here if nobody has started it. Returns at once inside the body.
         """
-        if self.inside:
+        if self.inside or ready():
             return
+        self.check_may_block()
         if self.claim():
             self.run_body()
-        with self.changed:
+        self.wait_until(lambda: self.body_over or ready())
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready()`, and meanwhile do here what no thread was free for."""
+        while True:
+            with self.changed:
+                while not ready() and not self._spare:
+                    self.changed.wait()
+                if ready():
+                    return
+                part = self._spare.popleft()
+            if part.claim():
+                part.run_body()
+
+    def start_part(self, part: Claimable) -> None:
+        """Run a part of this run on a free thread; if there is none, whoever waits for the run may
+        do it, so that a full house can't deadlock."""
+        if not session.threads.start(part):
+            with self.changed:
+                self._spare.append(part)
+                self.changed.notify_all()
+
+    async def await_for(self, ready: Callable[[], bool]) -> None:
+        """`wait_for` without blocking the event loop."""
+        if self.inside or ready():
+            return
+        bell = Bell(session.loops)
+        self.changed.watch(bell.ring)
+        try:
             while not self.body_over and not ready():
-                self.changed.wait()
+                await bell.wait()
+        finally:
+            self.changed.unwatch(bell.ring)
+
+    def check_may_block(self) -> None:
+        """Raise ProgramError if waiting for this run here would block the loop of an async body."""
+        loop = running_loop()
+        if loop is None:
+            return
+        current = _current.get()
+        if self.loop is loop or (current is not None and current.loop is loop):
+            raise ProgramError(
+                f"{self.name}: the value is not there yet, and waiting for it here would block the "
+                "event loop; use `await s.get(name)`, `await s.aget_text()`, `await s.wait()`, "
+                "`async for … in s.text_async_iter()` or `await forks.ajoin(mode)`"
+            )
+
+    async def await_finished(self) -> None:
+        """Wait, without blocking the event loop, until it is over."""
+        if not self.finished:
+            await session.loops.wait(lambda wake: self.on_finish(lambda _: wake()))
 
     def wait_finished(self) -> None:
         """Wait until it is over, running what nobody has started."""
+        if self.finished:
+            return
+        self.check_may_block()
         if self.claim():
             self.run_body()
-        with self.changed:
-            while not self.body_over:
-                self.changed.wait()
+        self.wait_until(lambda: self.body_over)
         for nested in self._nested:
             nested.wait_finished()
-        with self.changed:
-            while not self.finished:
-                self.changed.wait()
+        self.wait_until(lambda: self.finished)
 
     def on_finish(self, callback: Callable[[Instance], object]) -> None:
         """Have `callback(self)` called once it is over, on the thread that ends it."""
@@ -161,14 +270,20 @@ class Instance:
                 return
         callback(self)
 
-    def track(self, value: CallValue, add_done_callback: Callable[[Any], object]) -> None:
-        """Count a call as this run's."""
-        with self.changed:
-            self._values.append(value)
-            self._num_pending += 1
-        add_done_callback(self._part_over)
+    def track(self, value: CallValue, call: Call[Any], node: Gen | Select, path: str) -> None:
+        """Count a call as this run's; `path` is its branch's."""
+        self._values.append(value)
+        self.calls.append((node, path, value))
+        self._open.add(call)
+        call.add_done_callback(self._part_over)
         if self.failure is not None:
             value.abort()
+
+    def announce(self) -> None:
+        """Tell whoever waits that there is new text, or a new variable."""
+        if self.watched:
+            with self.changed:
+                self.changed.notify_all()
 
     def add_branch(self, branch: Branch) -> None:
         """Close `branch` when the body ends, at the latest."""
@@ -193,12 +308,15 @@ class Instance:
             value.abort()
         for instance in nested:
             instance.fail(error)
+        self._interrupt()
         if unstarted:
-            self._end_body()
+            self.end_body()
 
     def deliver(self) -> BaseException | None:
         """Why it failed, for somebody who will raise it; None if it didn't."""
-        self._delivered = self._delivered or self.failure is not None
+        # Its own body only fails of it.
+        if self.failure is not None and not self._runs_here():
+            self._delivered = True
         return self.failure
 
     def raise_failure(self) -> None:
@@ -208,15 +326,17 @@ class Instance:
             raise failure
 
     def _adopt(self, nested: Instance) -> None:
-        with self.changed:
-            self._nested.append(nested)
-            self._num_pending += 1
+        self._nested.append(nested)
+        self._open.add(nested)
         nested.on_finish(self._part_over)
 
     def _time_out(self) -> None:
         self.fail(Cancelled(f"{self.name}: aborted after its timeout of {self._timeout} s"))
 
-    def _end_body(self) -> None:
+    def end_body(self) -> None:
+        """The body is over: whatever is queued goes on, and nothing new may come."""
+        if self.body_over:
+            return
         with self.changed:
             branches = list(self._branches)
         for branch in branches:
@@ -226,20 +346,24 @@ class Instance:
             self.changed.notify_all()
         self._finish_if_over()
 
-    def _part_over(self, _part: object) -> None:
-        with self.changed:
-            self._num_pending -= 1
-        self._finish_if_over()
+    def _part_over(self, part: object) -> None:
+        # No lock: calls end while the body makes others. Whichever comes last, this or the end of
+        # the body, sees the other.
+        self._open.discard(part)
+        if self.body_over and not self._open:
+            self._finish_if_over()
 
     def _finish_if_over(self) -> None:
         with self.changed:
-            if self.finished or not self.body_over or self._num_pending:
+            if self.finished or not self.body_over or self._open:
                 return
             errors: list[BaseException | None] = [value.settle() for value in self._values]
             errors += [nested._unheard() for nested in self._nested]
             if self.failure is None:
                 self.failure = next((error for error in errors if error is not None), None)
             self._values, self._nested = [], []
+            self._interrupt = _nothing
+            self._spare.clear()
             self.finished = True
             callbacks, self._callbacks = self._callbacks, []
             if self._alarm is not None:
@@ -248,9 +372,12 @@ class Instance:
         for callback in callbacks:
             callback(self)
 
+    def _runs_here(self) -> bool:
+        """Whether this code is part of this run, or of a program that it runs."""
+        current = _current.get()
+        while current is not None and current is not self:
+            current = current._parent
+        return current is self
+
     def _unheard(self) -> BaseException | None:
         return None if self._delivered else self.failure
-
-
-def _no_body() -> None:
-    """A body that does nothing."""

@@ -13,14 +13,21 @@ from typing import Any
 from ramet.lang.backends.protocol import Backend
 from ramet.lang.chat import ChatPieces
 from ramet.lang.errors import InvalidArgument
+from ramet.lang.loops import Loops
 from ramet.lang.threads import Alarm, BodyThreads
 
 
 class GlobalConfig:
     """Settings of the language for the whole process: `ramet.lang.global_config`."""
 
-    def __init__(self) -> None:
+    def __init__(self, default_backend: Callable[[], Backend | None]) -> None:
         self._max_threads = 64
+        self._default_backend = default_backend
+
+    @property
+    def default_backend(self) -> Backend | None:
+        """The backend of programs that name none; None before the first one needs it."""
+        return self._default_backend()
 
     @property
     def max_threads(self) -> int:
@@ -39,10 +46,12 @@ class Session:
     """The shared objects of a process."""
 
     def __init__(self) -> None:
-        self.config = GlobalConfig()
+        self.config = GlobalConfig(lambda: self._default)
         """The settings."""
         self.threads = BodyThreads(lambda: self.config.max_threads)
         """The threads of program bodies."""
+        self.loops = Loops()
+        """The event loops that something is awaited on."""
         self.alarm = Alarm()
         """The time-outs of runs."""
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -49,12 +50,12 @@ class BodyThreads:
         """Threads that exist now."""
         return self._live
 
-    def start(self, run: Claimable) -> None:
-        """Run a body on a thread of its own now, or when one is free."""
+    def start(self, run: Claimable) -> bool:
+        """Run a body on a thread of its own now, or when one is free; whether one was free."""
         with self._lock:
             if self._live >= self._limit():
                 self._backlog.append(run)
-                return
+                return False
             self._live += 1
         # Not claimed before its thread exists: where none can be had, whoever waits runs it.
         try:
@@ -62,6 +63,8 @@ class BodyThreads:
         except RuntimeError:  # The system gives no more threads.
             with self._lock:
                 self._backlog.append(run)
+            return False
+        return True
 
     def spawn(self, work: Callable[[], None]) -> bool:
         """Run `work` on a thread; False, and nothing is done, when none is free."""
@@ -139,4 +142,7 @@ class Alarm:
                     continue
                 heapq.heappop(self._rings)
                 self._set.discard(number)
-            ring()
+            try:
+                ring()
+            except Exception:  # The other rings must not be lost.
+                traceback.print_exc()

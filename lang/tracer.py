@@ -1,25 +1,28 @@
-"""Tracing: a body run once with symbols for what isn't known yet, giving its whole graph.
-
-A symbol stands for an argument or for what a call will give. It can be appended, added to text and
-put into an f-string; whatever would need its value now raises ProgramError naming the line.
-"""
+"""Tracing: a body run once with symbols for what isn't known yet, giving its whole graph."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
+import inspect
 import itertools
-import re
-import secrets
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ramet.lang.errors import InvalidArgument, ProgramError
-from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Text, nodes_of
-from ramet.lang.values import GatheredValue, GivenValue, Value
+from ramet.lang.arguments import Arguments
+from ramet.lang.errors import InvalidArgument, ProgramError, RametError
+from ramet.lang.expr import Expr, Gen, nodes_of
+from ramet.lang.instance import Instance
+from ramet.lang.joins import inheritance, is_new, new_names
+from ramet.lang.lowering import lower
+from ramet.lang.reasoning import SUFFIX
+from ramet.lang.sites import call_site, raised_at
+from ramet.lang.symbols import SetValue, Symbol, Symbols, SymbolValue
+from ramet.lang.values import GatheredValue, Value
 from ramet.runtime import graph
-from ramet.runtime.graph import Graph, Node, Part, Ref
+from ramet.runtime.graph import Graph, Node
+from ramet.runtime.graph_values import Ref
 
 _active: contextvars.ContextVar[Tracer | None] = contextvars.ContextVar(
     "ramet_tracer", default=None
@@ -27,33 +30,15 @@ _active: contextvars.ContextVar[Tracer | None] = contextvars.ContextVar(
 
 
 class Tracer:
-    """One trace: the nodes so far, and the marks that stand for symbols inside texts."""
+    """One trace: the nodes so far, and the symbols."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.functions: dict[str, Callable[..., object]] = {}
-        """The functions of `call` nodes, by the names that the graph has for them."""
+        self.symbols = Symbols()
+        """The values that aren't known."""
+        self.functions: list[Callable[..., object]] = []
+        """The functions of `call` nodes, in the order of the nodes."""
         self._branches = itertools.count(1)
-        # A mark can't be guessed, so no text of the program's own is ever taken for one.
-        self._mark = f"\x00{secrets.token_hex(8)}:"
-        self._pattern = re.compile(re.escape(self._mark) + r"(\d+)\x00")
-        self._refs: list[Ref] = []
-
-    def mark(self, ref: Ref) -> str:
-        """A text that stands for a value until `parts` finds it again."""
-        self._refs.append(ref)
-        return f"{self._mark}{len(self._refs) - 1}\x00"
-
-    def parts(self, text: str) -> tuple[Part, ...]:
-        """A text as literals and values."""
-        pieces = self._pattern.split(text)
-        found: list[Part] = []
-        for index, piece in enumerate(pieces):
-            if index % 2:
-                found.append(self._refs[int(piece)])
-            elif piece:
-                found.append(piece)
-        return tuple(found)
 
     def new_branch(self) -> int:
         """The number of a branch that a fork makes."""
@@ -67,103 +52,18 @@ class Tracer:
 
     def call(self, function: Callable[..., object], args: Sequence[object]) -> Symbol:
         """Note a call of a function of the user's on values."""
+        if inspect.iscoroutinefunction(function):
+            raise InvalidArgument(f"function={function!r}: a compiled program takes no coroutines")
         name = getattr(function, "__qualname__", repr(function))
-        if self.functions.setdefault(name, function) is not function:
-            name = f"{name}#{len(self.functions)}"
-            self.functions[name] = function
-        given = tuple(arg.ref if isinstance(arg, Symbol) else arg for arg in args)
-        node = self.add(graph.Call, 0, place(), function=name, args=given)
-        return Symbol(self, Ref(node=node))
+        given = tuple(self.symbols.lower(arg) for arg in args)
+        node = self.add(graph.Call, graph.NO_BRANCH, call_site(), function=name, args=given)
+        self.functions.append(function)
+        return Symbol(self.symbols, Ref(node=node))
 
     @staticmethod
     def current() -> Tracer | None:
         """The trace that this code runs in, if any."""
         return _active.get()
-
-
-def place() -> str:
-    """The innermost line of code that isn't ramet's, as file:line."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("ramet."):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-class Symbol(Expr):
-    """A value that isn't known while tracing."""
-
-    __slots__ = ("_tracer", "ref")
-
-    def __init__(self, tracer: Tracer, ref: Ref) -> None:
-        self._tracer = tracer
-        self.ref = ref
-        """What it stands for."""
-
-    def __repr__(self) -> str:
-        return f"<symbol {self.ref}>"
-
-    def __str__(self) -> str:
-        return self._tracer.mark(self.ref)
-
-    def __format__(self, spec: str) -> str:
-        if spec:
-            self._refuse(f"format with {spec!r}")
-        return str(self)
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise ProgramError(
-            f"{place()}: {self!r} is not known while tracing, so it allows no {what}; it can be "
-            "appended, added to text, put into an f-string or given to call(fn, …)"
-        )
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self._refuse(f"method or attribute {name!r}")
-
-    def __bool__(self) -> NoReturn:
-        self._refuse("truth value")
-
-    def __len__(self) -> NoReturn:
-        self._refuse("length")
-
-    def __iter__(self) -> NoReturn:
-        self._refuse("iteration")
-
-    def __getitem__(self, _key: object) -> NoReturn:
-        self._refuse("indexing")
-
-    def __contains__(self, _item: object) -> NoReturn:
-        self._refuse("membership test")
-
-    def __eq__(self, _other: object) -> NoReturn:
-        self._refuse("comparison")
-
-    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
-
-    def __hash__(self) -> NoReturn:
-        self._refuse("hashing")
-
-    def __int__(self) -> NoReturn:
-        self._refuse("conversion to int")
-
-    def __float__(self) -> NoReturn:
-        self._refuse("conversion to float")
-
-
-class SymbolValue(Value):
-    """A variable's value while tracing."""
-
-    def __init__(self, tracer: Tracer, ref: Ref) -> None:
-        self.tracer, self.ref = tracer, ref
-
-    def read(self) -> Any:
-        """The symbol of it."""
-        return Symbol(self.tracer, self.ref)
-
-    def meta(self) -> NoReturn:
-        """Refused: no call has run."""
-        raise ProgramError(f"{place()}: a call's meta is not known while tracing")
 
 
 class TraceBranch:
@@ -177,7 +77,7 @@ class TraceBranch:
         self.variables: dict[str, list[Value]] = {}
         if parent is not None:
             self.variables = {name: list(values) for name, values in parent.variables.items()}
-        self.inherited = frozenset(self.variables)
+        self.inherited = inheritance(self.variables)
         self._ended: str | None = None
         self.instance = self
         self.name = "a traced program"
@@ -194,37 +94,40 @@ class TraceBranch:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidArgument(f"n={n!r}: must be an int of at least 1")
         children = tuple(self.tracer.new_branch() for _ in range(n))
-        self.tracer.add(graph.Fork, self.number, place(), children=children)
+        self.tracer.add(graph.Fork, self.number, call_site(), children=children)
         return [TraceBranch(self.tracer, child, self) for child in children]
 
     def join(self, branches: Sequence[TraceBranch], mode: str) -> None:
         """Note a join, and gather the branches' new variables if that is its mode."""
         children = tuple(branch.number for branch in branches)
-        gathered: dict[str, tuple[Ref, ...]] = {}
+        gathered: dict[str, tuple[Any, ...]] = {}
         if mode == "gather_variable":
-            names = dict.fromkeys(n for b in branches for n in b.variables if n not in b.inherited)
-            for name in names:
-                values = [b.variables[name][-1] for b in branches if name in b.variables]
-                self.variables.setdefault(name, []).append(GatheredValue(values))
-                gathered[name] = tuple(v.ref for v in values if isinstance(v, SymbolValue))
+            for name in new_names(branches):
+                values = [b.variables[name][-1] for b in branches if is_new(b, name)]
+                value = GatheredValue(values)
+                self.variables.setdefault(name, []).append(value)
+                gathered[name] = self.tracer.symbols.lower(value)
         self.tracer.add(
-            graph.Join, self.number, place(), children=children, mode=mode, gathered=gathered
+            graph.Join, self.number, call_site(), children=children, mode=mode, gathered=gathered
         )
 
     def assign(self, name: str, value: Value) -> None:
         """Note a variable that the program sets."""
-        given = value.read() if isinstance(value, GivenValue) else value
-        if isinstance(given, Symbol):
-            self.tracer.add(graph.Read, self.number, place(), name=name, value=given.ref)
-            value = SymbolValue(self.tracer, given.ref)
-        elif isinstance(value, GivenValue):
-            plain = given if isinstance(given, (str, int, float, bool, type(None))) else repr(given)
-            self.tracer.add(graph.Read, self.number, place(), name=name, value=plain)
-        self.variables.setdefault(name, []).append(value)
+        self._refuse_symbol("a variable's name", name)
+        plain = self.tracer.symbols.lower(value)
+        node = self.tracer.add(graph.Read, self.number, call_site(), name=name, value=plain)
+        self.variables.setdefault(name, []).append(SetValue(value.read(), Ref(node=node)))
 
-    def assign_span(self, _name: str, _start: int) -> NoReturn:
-        """Refused: spans aren't traced yet."""
-        raise ProgramError(f"{place()}: var_scope is not supported while tracing")
+    def start_span(self, name: str) -> str:
+        """Note the beginning of a stretch of text that becomes a variable."""
+        self._refuse_symbol("a variable's name", name)
+        self.tracer.add(graph.Read, self.number, call_site(), name=name, edge="begin")
+        return name
+
+    def assign_span(self, name: str, _start: str) -> None:
+        """Note the end of a stretch of text that becomes a variable."""
+        node = self.tracer.add(graph.Read, self.number, call_site(), name=name, edge="end")
+        self._name(name, node)
 
     def find(self, name: str) -> list[Value]:
         """All values of a variable."""
@@ -233,9 +136,22 @@ class TraceBranch:
             raise ProgramError(f"there is no variable {name!r}; the variables are: {known}")
         return self.variables[name]
 
+    async def afind(self, name: str) -> list[Value]:
+        """As `find`."""
+        return self.find(name)
+
     def has(self, name: str) -> bool:
         """Whether there is such a variable."""
         return name in self.variables
+
+    def note_read(self, name: str) -> None:
+        """Nothing: what uses the value names it."""
+
+    def check_may_wait(self) -> None:
+        """Nothing: a trace waits for nothing."""
+
+    async def ready(self) -> None:
+        """Nothing, likewise."""
 
     def end(self, why: str = "has ended") -> None:
         """Take no more text and calls."""
@@ -244,65 +160,124 @@ class TraceBranch:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise ProgramError(f"{place()}: {name}() needs what is not known while tracing")
+        raise ProgramError(f"{call_site()}: {name}() needs what is not known while tracing")
 
     def _check_open(self) -> None:
         if self._ended is not None:
             raise ProgramError(f"the branch {self._ended}: it takes no more text and calls")
 
     def _note(self, node: Expr) -> None:
-        add, tracer = self.tracer.add, self.tracer
-        match node:
-            case Symbol():
-                add(graph.Text, self.number, place(), parts=(node.ref,))
-            case Text():
-                parts = tracer.parts(node.text)
-                add(graph.Text, self.number, place(), parts=parts, special=node.special)
-            case RoleBegin():
-                add(graph.Text, self.number, place(), role=node.role, edge="begin")
-            case RoleEnd():
-                add(graph.Text, self.number, place(), role=node.role, edge="end")
-            case Gen():
-                self._name(
-                    node.name,
-                    add(graph.Gen, self.number, node.site, name=node.name, params=node.fields),
-                )
-            case Select():
-                choices = tuple(tracer.parts(choice) for choice in node.choices)
-                number = add(
-                    graph.Select,
-                    self.number,
-                    node.site,
-                    name=node.name,
-                    choices=choices,
-                    method=str(node.method),
-                    temperature=node.temperature,
-                )
-                self._name(node.name, number)
-            case _:
-                raise ProgramError(f"cannot append {node!r}")
+        tracer = self.tracer
+        if isinstance(node, Symbol):
+            tracer.add(graph.Text, self.number, call_site(), parts=(node.ref,))
+            return
+        name = getattr(node, "name", None)
+        self._refuse_symbol("a variable's name", name)
+        kind, fields = lower(node, tracer.symbols.parts)
+        for key, value in (fields.get("params") or {}).items():
+            self._refuse_symbol(key, value)
+        number = tracer.add(kind, self.number, getattr(node, "site", None) or call_site(), **fields)
+        self._name(name, number, node)
 
-    def _name(self, name: str | None, node: int) -> None:
-        if name is not None:
-            self.variables.setdefault(name, []).append(SymbolValue(self.tracer, Ref(node=node)))
+    def _refuse_symbol(self, what: str, value: object) -> None:
+        if self.tracer.symbols.has_mark(value):
+            raise ProgramError(
+                f"{call_site()}: {what} can't hold a value that is not known while tracing; give "
+                "it to compile() as a constant"
+            )
+
+    def _name(self, name: str | None, node: int, expr: Expr | None = None) -> None:
+        if name is None:
+            return
+        ref = Ref(node=node)
+        symbols = self.tracer.symbols
+        if isinstance(expr, Gen) and expr.reasoning is not None:
+            for key, part in ((name, "answer"), (name + SUFFIX, "reasoning")):
+                self._put(key, SymbolValue(symbols, dataclasses.replace(ref, part=part)))
+        else:
+            typed = isinstance(expr, Gen) and expr.dtype is not None
+            self._put(name, SymbolValue(symbols, ref, typed))
+
+    def _put(self, name: str, value: Value) -> None:
+        self.variables.setdefault(name, []).append(value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trace:
+    """A traced body: its graph, and what a graph can't hold."""
+
+    graph: Graph
+    functions: Sequence[Callable[..., object]]
+    """The functions of its Call nodes, in their order."""
+    objects: Sequence[object]
+    """What its Opaque values stand for."""
+    state: object
+    """The state that the body was given."""
 
 
 def trace(
-    name: str, body: Callable[..., object], given: Mapping[str, Any], open_args: Sequence[str]
-) -> tuple[Graph, Mapping[str, Callable[..., object]]]:
+    arguments: Arguments,
+    body: Callable[..., object],
+    given: Mapping[str, Any],
+    open_args: Sequence[str],
+) -> Trace:
     """Run `body` once with `given` as constants and the rest as symbols.
 
-    Returns the graph, and the functions that its Call nodes name. What the body does besides, such
-    as I/O and random numbers, happens once, now, and isn't part of the graph.
+    What the body does besides, such as I/O and random numbers, happens once, now, and isn't part
+    of the graph. An error of ours names the line of the body that it comes from.
     """
     from ramet.lang.state import ProgramState  # The state is a client of this room's branches.
 
     tracer = Tracer()
     state = ProgramState(TraceBranch(tracer))  # type: ignore[arg-type]
-    symbols = {arg: Symbol(tracer, Ref(arg=arg)) for arg in open_args}
-    with _tracing(tracer):
-        body(state, **given, **symbols)
-    return Graph(name, tuple(open_args), tuple(tracer.nodes)), tracer.functions
+    symbols = {arg: Symbol(tracer.symbols, Ref(arg=arg)) for arg in open_args}
+    with _tracing(tracer), _naming_lines(tracer.symbols):
+        returned = arguments.call(body, state, {**given, **symbols})
+        if inspect.iscoroutine(returned):
+            returned = _run_at_once(returned)
+        if returned is not None:
+            value = tracer.symbols.lower(returned)
+            tracer.add(graph.Read, 0, call_site(), value=value, edge="return")
+    return Trace(
+        Graph(arguments.program, tuple(open_args), tuple(tracer.nodes)),
+        tracer.functions,
+        tracer.symbols.objects,
+        state,
+    )
+
+
+def _run_at_once(body: Coroutine[Any, Any, object]) -> object:
+    """Run an async body, which waits for nothing while it is traced."""
+    try:
+        body.send(None)
+    except StopIteration as end:
+        return end.value
+    finally:
+        body.close()
+    raise ProgramError(
+        "an async body awaits something that is no value of its state, so it can't be traced; what "
+        "it needs belongs into call(fn, …)"
+    )
+
+
+@contextlib.contextmanager
+def _naming_lines(symbols: Symbols) -> Iterator[None]:
+    """Has errors of ours, and those of Python's own about symbols, name the user's line."""
+    try:
+        yield
+    except RametError as error:
+        site, message = raised_at(error), symbols.readable(str(error))
+        place = "" if site is None or site in message else f"{site}: "
+        error.args = (f"{place}{message}",)
+        raise
+    except TypeError as error:
+        if Symbol.__name__ not in str(error):
+            raise
+        raise ProgramError(
+            f"{raised_at(error)}: {error}: a value that is not known while tracing can be "
+            "appended, added to text, put into an f-string, made text by str() or given to "
+            "call(fn, …)"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -318,9 +293,19 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of yours, a tool, on values: `call(fn, s["x"])`.
 
     In a body that runs, this is `fn(*args)`. In one that is traced, the call becomes part of the
-    graph and its result a symbol. Raises InvalidArgument if `function` isn't callable.
+    graph and its result a symbol; a compiled program runs it on one of its threads as soon as its
+    arguments are known, so calls that don't need each other may run in any order.
+
+    Raises InvalidArgument if `function` isn't callable.
     """
     if not callable(function):
         raise InvalidArgument(f"function={function!r}: must be callable")
     tracer = Tracer.current()
-    return function(*args) if tracer is None else tracer.call(function, args)
+    if tracer is not None:
+        return tracer.call(function, args)
+    instance = Instance.current()
+    if instance is None:
+        return function(*args)
+    instance.recording.call(function, args)
+    with instance.call_scope():
+        return function(*args)

@@ -7,12 +7,16 @@ error; nothing else does.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ramet.lang.backends.protocol import Piece
 from ramet.lang.errors import Cancelled, ProgramError
-from ramet.runtime.client.call import Call, CallResult
+from ramet.lang.loops import Bell
+from ramet.lang.session import session
+from ramet.lang.typed import typed_value
+from ramet.runtime.client.call import Call, CallResult, Chunk, Logprobs, whole
 
 if TYPE_CHECKING:
     from ramet.lang.instance import Instance
@@ -37,17 +41,60 @@ class Value(abc.ABC):
         """Its text piece by piece, as it comes."""
         yield str(self.read())
 
+    def pending(self) -> Iterator[Pending]:
+        """What it still waits for; reading it waits for nothing once there is none."""
+        yield from ()
 
-class CallValue(Value):
+    async def ready(self) -> None:
+        """Wait, without blocking the event loop, until reading it waits for nothing."""
+        for part in self.pending():
+            await part.settled()
+
+    async def achunks(self) -> AsyncIterator[tuple[str, Chunk | None]]:
+        """Its text as it comes, without blocking the event loop, and the chunk behind each piece
+        if a call made it."""
+        await self.ready()
+        yield str(self.read()), None
+
+
+class Pending(Value):
+    """A value that something else than the reader brings."""
+
+    @abc.abstractmethod
+    def done(self) -> bool:
+        """Whether it is there, or never will be."""
+
+    @abc.abstractmethod
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Have `callback()` called once it is done, at once if it is; on whatever thread."""
+
+    def pending(self) -> Iterator[Pending]:
+        """Itself, until it is done."""
+        if not self.done():
+            yield self
+
+    async def settled(self) -> None:
+        """Wait for its end without blocking the event loop."""
+        if not self.done():
+            await session.loops.wait(self.on_done)
+
+
+class CallValue(Pending):
     """The future value of one call, which also is a piece of the text."""
 
     def __init__(
-        self, call: Call[CallResult], instance: Instance, n: int = 1, logprob_texts: bool = True
+        self,
+        call: Call[CallResult],
+        instance: Instance,
+        n: int = 1,
+        logprob_texts: bool = True,
+        dtype: str | None = None,
     ) -> None:
         self._call: Call[CallResult] | None = call
         self._instance = instance
         self._n = n
         self._logprob_texts = logprob_texts
+        self._dtype = dtype
         self._result: CallResult | None = None
         self._error: Exception | None = None
         self.delivered = False
@@ -57,6 +104,15 @@ class CallValue(Value):
         """The text, or the list of n texts."""
         result = self._outcome()
         return result.texts[0] if self._n == 1 else list(result.texts)
+
+    def typed(self) -> Any:
+        """The text as the type that its call has; raises ProgramError for a text cut short."""
+        value, dtype = self.read(), self._dtype
+        if dtype is None:
+            return value
+        if isinstance(value, list):
+            return [typed_value(dtype, text) for text in value]
+        return typed_value(dtype, value)
 
     def text(self) -> str:
         """What entered the text."""
@@ -75,6 +131,8 @@ class CallValue(Value):
         if call is None:
             yield self.text()
             return
+        if not call.done():
+            self._instance.check_may_block()
         chunks = call.chunks()
         while True:
             try:
@@ -86,6 +144,41 @@ class CallValue(Value):
                 return
             yield chunk.text
         raise reason
+
+    async def achunks(self) -> AsyncIterator[tuple[str, Chunk | None]]:
+        """The text of sample 0 as it comes, with its chunks; the call's error after them."""
+        call = self._call
+        if call is None:
+            for chunk in whole(self._outcome()):
+                yield chunk.text, self._shown(chunk)
+            return
+        bell = Bell(session.loops)
+        call.watch(bell.ring)
+        try:
+            position, ended = 0, False
+            while not ended:
+                new, ended = call.chunks_since(position)
+                for chunk in new:
+                    yield chunk.text, self._shown(chunk)
+                position += len(new)
+                if not new and not ended:
+                    await bell.wait()
+        finally:
+            call.unwatch(bell.ring)
+        self._outcome()  # Raises the call's error.
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        call = self._call
+        return call is None or call.done()
+
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Have `callback()` called once the call has ended."""
+        call = self._call
+        if call is None:
+            callback()
+        else:
+            call.add_done_callback(lambda _: callback())
 
     def abort(self) -> None:
         """End the call if it is still running."""
@@ -104,9 +197,17 @@ class CallValue(Value):
             self._call = None
         return None if self.delivered else self._error
 
+    def _shown(self, chunk: Chunk) -> Chunk:
+        if self._logprob_texts or chunk.logprobs is None:
+            return chunk
+        bare: Logprobs = [(logprob, token, None) for logprob, token, _ in chunk.logprobs]
+        return dataclasses.replace(chunk, logprobs=bare)
+
     def _outcome(self) -> CallResult:
         call = self._call
         if call is not None:
+            if not call.done():
+                self._instance.check_may_block()
             try:
                 return call.result()
             except Exception as error:
@@ -126,6 +227,52 @@ class CallValue(Value):
         return error
 
 
+class ComputedValue(Pending):
+    """A value that a function of the user's gives, on some thread."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._done = False
+        self._value: Any = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def put(self, value: object) -> None:
+        """Give it its value; only the first one counts."""
+        with self._instance.changed:
+            if self._done:
+                return
+            self._value, self._done = value, True
+            callbacks, self._callbacks = self._callbacks, []
+            self._instance.changed.notify_all()
+        for callback in callbacks:
+            callback()
+
+    def fail(self) -> None:
+        """Say that it will never come, because its program has failed."""
+        self.put(_Nothing)
+
+    def done(self) -> bool:
+        """Whether it is there."""
+        return self._done
+
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Have `callback()` called once it is there."""
+        with self._instance.changed:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def read(self) -> Any:
+        """The value, waiting for it; raises why its program failed if it never comes."""
+        if not self._done:
+            self._instance.check_may_block()
+        self._instance.wait_until(lambda: self._done)
+        if self._value is _Nothing:
+            self._instance.raise_failure()
+        return self._value
+
+
 class GivenValue(Value):
     """A value that the program set."""
 
@@ -137,23 +284,44 @@ class GivenValue(Value):
         return self._value
 
 
+class SharedValue(Value):
+    """A value that the program set to another variable's, which may be still on its way."""
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+
+    def read(self) -> Any:
+        """The other's value."""
+        return self._value.read()
+
+    def pending(self) -> Iterator[Pending]:
+        """What the other waits for."""
+        yield from self._value.pending()
+
+
 class GatheredValue(Value):
     """The values of one name in several branches."""
 
     def __init__(self, values: Sequence[Value]) -> None:
-        self._values = list(values)
+        self.values = list(values)
+        """One per branch that has the name."""
 
     def read(self) -> list[Any]:
         """A list with one value per branch."""
-        return [value.read() for value in self._values]
+        return [value.read() for value in self.values]
 
     def typed(self) -> list[Any]:
         """A list with one typed value per branch."""
-        return [value.typed() for value in self._values]
+        return [value.typed() for value in self.values]
 
     def meta(self) -> list[Any]:
         """A list with one meta per branch."""
-        return [value.meta() for value in self._values]
+        return [value.meta() for value in self.values]
+
+    def pending(self) -> Iterator[Pending]:
+        """What its values wait for."""
+        for value in self.values:
+            yield from value.pending()
 
 
 Segment = Piece | CallValue
@@ -175,6 +343,16 @@ class SpanValue(Value):
         for segment in self._segments:
             yield from chunks_of(segment)
 
+    def pending(self) -> Iterator[Pending]:
+        """The calls in the stretch that are not done."""
+        yield from pending_of(self._segments)
+
+    async def achunks(self) -> AsyncIterator[tuple[str, Chunk | None]]:
+        """The text of the stretch as it comes."""
+        for segment in self._segments:
+            async for piece in achunks_of(segment):
+                yield piece
+
 
 def text_of(segments: Sequence[Segment]) -> str:
     """The text of segments, waiting for their calls."""
@@ -189,6 +367,26 @@ def chunks_of(segment: Segment) -> Iterator[str]:
         yield from segment.chunks()
     else:
         yield segment[0]
+
+
+async def achunks_of(segment: Segment) -> AsyncIterator[tuple[str, Chunk | None]]:
+    """The text of one segment as it comes, with the chunks of its call."""
+    if isinstance(segment, CallValue):
+        async for piece in segment.achunks():
+            yield piece
+    else:
+        yield segment[0], None
+
+
+def pending_of(segments: Sequence[Segment]) -> Iterator[Pending]:
+    """The calls among segments that are not done."""
+    for segment in segments:
+        if isinstance(segment, CallValue):
+            yield from segment.pending()
+
+
+class _Nothing:
+    """Stands for a value that will never come."""
 
 
 def _without_texts(meta: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ A step is `plan` (pure Python), `launch` (the model), `collect` (tokens, results
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +16,13 @@ from ramet.runtime.cache.page_pool import PagePool
 from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.counters import Counters
+from ramet.runtime.deadlines import Deadlines
 from ramet.runtime.errors import BackendError, Cancelled, RametError, from_wire, to_wire
 from ramet.runtime.generation import Generations
 from ramet.runtime.room import EngineRoom, Runner
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
-from ramet.runtime.schedule.context import Context, Program
+from ramet.runtime.schedule.context import CALLS, Context, ForkGroup, Program
 from ramet.runtime.schedule.policy import make_policy
 from ramet.runtime.schedule.scheduler import Scheduler
 from ramet.runtime.schedule.sequence import Branch, Generation
@@ -62,6 +64,7 @@ class Engine:
         self._calls: dict[int, Call] = {}
         self._queued: dict[int, dict[str, Any]] = {}
         """Operations of calls that wait for their context, by call."""
+        self._deadlines = Deadlines()
         self._num_programs = 0
 
     @classmethod
@@ -90,11 +93,14 @@ class Engine:
         return not scheduler.running and not scheduler.num_waiting
 
     def step(self) -> None:
-        """Plan, launch and collect one step; does nothing when idle.
+        """End what is late, then plan, launch and collect one step; does nothing when idle.
 
         If the model or the sampler breaks, the calls in flight fail with its words and the engine
         serves the next ones.
         """
+        for number, seconds in self._deadlines.expired(time.monotonic()):
+            error = Cancelled(f"the call was not done by its deadline of {seconds:g} s")
+            self._end_call(number, error)
         batch = self.plan()
         try:
             self.launch(batch)
@@ -137,33 +143,27 @@ class Engine:
         for call in ended:
             self._finish(call)
 
-    def stats(self) -> dict[str, float]:
-        """A flat dict of cumulative counts and present sizes; sizes are slots of whole pages."""
+    def stats(self) -> dict[str, Any]:
+        """Cumulative counts and present sizes, flat; sizes are slots of whole pages.
+
+        And two tables, "call_sites" and "programs": name → `counters.Tally` as a dict.
+        """
         tree, pool, scheduler = self.room.tree, self.room.tree.pool, self.room.scheduler
-        counters = self.room.counters
         size = pool.page_size
         return {
-            "calls": counters.calls,
-            "prompt_tokens": counters.prompt_tokens,
-            "cached_tokens": counters.cached_tokens,
-            "generated_tokens": counters.generated_tokens,
+            **self.room.counters.to_dict(),
             "computed_tokens": tree.edge_tokens + tree.decode_tokens + tree.recomputed_tokens,
             "edge_tokens": tree.edge_tokens,
             "decode_tokens": tree.decode_tokens,
             "recomputed_tokens": tree.recomputed_tokens,
             "evicted_tokens": tree.evicted_tokens,
             "retractions": scheduler.retractions,
-            "steps": counters.steps,
-            "head_rows": counters.head_rows,
-            "queue_seconds": counters.queue_seconds,
-            "run_seconds": counters.run_seconds,
             "pool_tokens": pool.num_pages * size,
             "free_tokens": pool.free_pages * size,
             "cached_pool_tokens": pool.cached_pages * size,
             "held_tokens": pool.held_pages * size,
             "running": len(scheduler.running),
             "waiting": scheduler.num_waiting,
-            "peak_running": counters.peak_running,
             "contexts": len(self._contexts),
         }
 
@@ -186,11 +186,13 @@ class Engine:
         elif (context := self._contexts.get(op["ctx"])) is not None:
             if kind == "fork":
                 self._announce(context, op["children"])
-            elif kind in ("generate", "score"):
+            elif kind in CALLS:
                 self._queued[op["call"]] = op
-            context.queue.append(op)
+                if (seconds := op.get("params", {}).get("deadline")) is not None:
+                    self._deadlines.add(op["call"], time.monotonic(), seconds)
+            context.push(op)
             self._advance(context)
-        elif kind in ("generate", "score"):
+        elif kind in CALLS:
             self._refuse(op["call"], Cancelled("the context was closed"))
 
     def _open(self, op: dict[str, Any]) -> None:
@@ -202,6 +204,7 @@ class Engine:
                 int(op.get("priority", 0)),
                 op.get("salt"),
                 bool(op.get("cache", True)),
+                str(op.get("name", "")),
             )
             self._num_programs += 1
         program = self._programs[number]
@@ -214,23 +217,30 @@ class Engine:
 
     def _announce(self, parent: Context, children: Sequence[int]) -> None:
         """Children exist from the moment the fork is queued; they start when it runs."""
+        group = ForkGroup(parent, list(children))
         for index, child in enumerate(children):
-            self._add(Context(child, parent.program, f"{parent.path}.{index}".lstrip(".")))
+            path = f"{parent.path}.{index}".lstrip(".")
+            context = Context(child, parent.program, path, group=group, index=index)
+            context.report()
+            self._add(context)
 
     def _advance(self, context: Context) -> None:
         """Run a context's operations until it must wait."""
         pending = [context]
         while pending:
             here = pending.pop()
-            while here.queue and here.busy is None and (here.node is not None or here.failed):
-                op = here.queue.popleft()
+            while here.queue and here.ready:
+                op = here.pop()
                 if op["op"] == "fork":
                     pending += self._fork(here, op["children"])
+                elif op["op"] == "join":
+                    self._join(op["children"])
                 elif op["op"] == "close":
                     self._close(here)
                     break
                 else:
                     self._run(here, op)
+            here.report()
 
     def _run(self, context: Context, op: dict[str, Any]) -> None:
         tree = self.room.tree
@@ -240,7 +250,7 @@ class Engine:
             return
         aborted = self._queued.pop(op["call"], None) is None  # and its caller has been told
         if aborted or context.failed is not None:
-            context.failed = context.failed or Cancelled("a call before it was aborted")
+            context.failed = context.failed or op["error"]
             if not aborted:
                 self._refuse(op["call"], context.failed)
             return
@@ -263,9 +273,16 @@ class Engine:
                 child.node = self.room.tree.fork(parent.node)
         return found
 
+    def _join(self, children: Sequence[int]) -> None:
+        for child in children:
+            context = self._contexts.get(child)
+            if context is not None and context.group is not None:
+                context.group.joined = True
+
     def _close(self, context: Context) -> None:
         if context.node is not None:
             self.room.tree.release(context.node)
+        context.leave()
         del self._contexts[context.id]
         context.program.contexts.discard(context.id)
         if not context.program.contexts:
@@ -276,14 +293,18 @@ class Engine:
     def _finish(self, call: Call) -> None:
         """Report a call that is over, and let its context go on."""
         self._calls.pop(call.id, None)
+        self._deadlines.discard(call.id)
         context = call.context
         context.busy = None
+        settled = self.room.settle(call)
         if call.error is None:
             try:
                 if isinstance(call, GenerateCall):
-                    self._emit(self._generations.result(call))
+                    event = self._generations.result(call)
                 else:
-                    self._emit(self._selections.result(call))
+                    event = self._selections.result(call)
+                event["meta"].update(settled)
+                self._emit(event)
             except Exception as error:  # The caller hears of it; the engine goes on.
                 call.error = from_wire(*to_wire(error))
         if call.error is not None:
@@ -292,6 +313,7 @@ class Engine:
         self._advance(context)
 
     def _refuse(self, call: int, error: RametError) -> None:
+        self._deadlines.discard(call)
         kind, message = to_wire(error)
         self._emit({"ev": "error", "call": call, "kind": kind, "message": message})
 
@@ -304,20 +326,27 @@ class Engine:
             calls = [c.busy for c in contexts if c.busy is not None]
             for context in contexts:
                 context.failed = error
+            for call in calls:
+                self._abandon(call, error)
+            for context in contexts:
+                self._advance(context)
         else:
-            number = op["call"]
-            calls = [self._calls[number]] if number in self._calls else []
-            contexts = []
-            if self._queued.pop(number, None) is not None:
-                self._refuse(number, error)
-        for call in calls:
-            if isinstance(call, GenerateCall):
-                self._generations.abort(call, error)
-            else:
-                self._selections.abort(call, error)
-            self._finish(call)
-        for context in contexts:
-            self._advance(context)
+            self._end_call(op["call"], error)
+
+    def _end_call(self, number: int, error: RametError) -> None:
+        """End one call with an error, running or queued; an unknown number is none."""
+        if number in self._calls:
+            self._abandon(self._calls[number], error)
+        elif (op := self._queued.pop(number, None)) is not None:
+            op["error"] = error  # of what is queued behind it, when its turn comes
+            self._refuse(number, error)
+
+    def _abandon(self, call: Call, error: RametError) -> None:
+        if isinstance(call, GenerateCall):
+            self._generations.abort(call, error)
+        else:
+            self._selections.abort(call, error)
+        self._finish(call)
 
     def _fail_all(self, error: BackendError) -> None:
         """Fail every call in flight, and what is queued behind them."""
@@ -325,8 +354,4 @@ class Engine:
         for call in self._calls.values():
             call.context.failed = error
         for call in list(self._calls.values()):
-            if isinstance(call, GenerateCall):
-                self._generations.abort(call, error)
-            else:
-                self._selections.abort(call, error)
-            self._finish(call)
+            self._abandon(call, error)

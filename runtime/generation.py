@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ramet.runtime.cache.node import DECODE, Node
-from ramet.runtime.errors import InvalidArgument, RametError
+from ramet.runtime.cache.prefix import describe_prefix
+from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
+from ramet.runtime.grammar.compiler import Compiler
+from ramet.runtime.grammar.guide import Guide
+from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
@@ -24,6 +28,7 @@ class Generations:
 
     def __init__(self, room: EngineRoom) -> None:
         self._room = room
+        self._grammars = Compiler(Vocabulary(room.tokenizer, room.runner.vocab_size))
 
     def start(self, context: Context, op: dict[str, Any]) -> GenerateCall:
         """Plan the prompt and queue the samples. Raises RametError before any compute."""
@@ -39,38 +44,38 @@ class Generations:
         start = params.logprob_start_len
         if start is not None and start > length:
             raise InvalidArgument(f"logprob_start_len={start}: the prompt has {length} tokens")
-        charged = room.tree.demand(node)
+        guides = self._guides(params)
+        node = self._path(context, params)
+        place = room.place(context, op)
         call = GenerateCall(
             op["call"],
-            context,
+            place,
             params,
             bool(op.get("stream")),
-            str(op.get("site", "")),
             length,
-            charged,
+            describe_prefix(room.tree, node),
             time.monotonic(),
         )
-        room.counters.calls += 1
-        room.counters.prompt_tokens += params.n * length
-        room.counters.cached_tokens += params.n * length - charged
+        room.begin(place.origin, params.n * length, room.tree.demand(node, place.origin))
         limit = room.max_context - length
         if params.max_new_tokens != "context":
             limit = min(limit, int(params.max_new_tokens))
         stops = StopSet(params.stop)
         penalised = params.repetition_penalty != 1.0
         prompt_ids = frozenset(node.path_ids()) if penalised else None
-        for index, key in enumerate(op["keys"]):
+        for index, (key, guide) in enumerate(zip(op["keys"], guides, strict=True)):
             text = TextOutput(
                 room.tokenizer.token_bytes,
                 params,
                 room.tokenizer.eos_ids,
                 limit=limit,
                 stops=stops,
+                may_cut=guide.may_cut if guide else None,
             )
             sequence = Generation(
                 room.tree.fork(node),
                 context.program.number,
-                context.program.priority,
+                context.program.priority if params.priority is None else params.priority,
                 next(room.arrivals),
                 call=call,
                 params=params,
@@ -80,14 +85,19 @@ class Generations:
                 output=text,
                 prompt_ids=prompt_ids,
             )
+            sequence.guide = guide
             call.samples.append(sequence)
             room.scheduler.add(sequence)
+        room.tree.release(node)
         return call
 
     def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
         """Sample one token for each ready sequence; returns the calls that are done."""
+        done: list[GenerateCall] = []
+        masks = self._masks(ready, done)
+        ready = [sequence for sequence in ready if sequence.alive]
         if not ready:
-            return []
+            return done
         rows: dict[Node, int] = {}
         for sequence in ready:
             rows.setdefault(sequence.node, len(rows))
@@ -104,10 +114,10 @@ class Generations:
                 s.counts,
                 s.prompt_ids,
                 s.output.banned,
+                masks.get(s),
             )
             for s in ready
         ]
-        done: list[GenerateCall] = []
         for sequence, sampled in zip(ready, sample(logits, asked), strict=True):
             call = sequence.call
             if sampled.error is not None and call.error is None:
@@ -130,6 +140,7 @@ class Generations:
         call.error = error
         for sequence in call.samples:
             self._room.scheduler.finish(sequence)
+        self._let_go(call)
 
     def result(self, call: GenerateCall) -> dict[str, Any]:
         """The `done` event of a call whose samples have all ended; moves its context."""
@@ -141,34 +152,84 @@ class Generations:
         context.node = room.tree.extend(
             context.node, first["output_token_ids"][: first["kept"]] + first["tail"]
         )
+        self._let_go(call)
         decoded = sum(sequence.rows for sequence in call.samples)
         meta = {
             "prompt_tokens": call.prompt_len,
-            "cached_tokens": call.prompt_len - call.charged,
-            "computed_tokens": call.charged + decoded,
-            **room.timing(call.submitted, call.samples),
+            "cached_tokens": call.prefix["cached"],
+            "computed_tokens": call.prefix["charged"] + decoded,
         }
         return {"ev": "done", "call": call.id, "results": results, "meta": meta}
+
+    def _let_go(self, call: GenerateCall) -> None:
+        if call.kept is not None:
+            self._room.tree.release(call.kept)
+            call.kept = None
+
+    def _path(self, context: Context, params: SamplingParams) -> Node:
+        """A reference to the prompt's path: the context's own, or where the call wants to share."""
+        tree, program = self._room.tree, context.program
+        assert context.node is not None
+        cache = program.cache if params.cache is None else params.cache
+        salt = program.salt if params.cache_salt is None else params.cache_salt
+        if cache == program.cache and (salt == program.salt or not cache):
+            return tree.fork(context.node)
+        return tree.extend(tree.root(salt, private=not cache), context.node.path_ids())
+
+    # Constraints
+
+    def _guides(self, params: SamplingParams) -> Sequence[Guide | None]:
+        """One per sample, None without a constraint; raises GrammarError."""
+        if params.constraint is None:
+            return [None] * params.n
+        grammar = self._grammars.compile(params.constraint)
+        start = grammar.matcher()
+        return [Guide(grammar, params, start.copy()) for _ in range(params.n)]
+
+    def _masks(
+        self, ready: Sequence[Generation], done: list[GenerateCall]
+    ) -> dict[Generation, bytes]:
+        """What the constrained ones may sample; ends those that may sample nothing."""
+        masks: dict[Generation, bytes] = {}
+        for sequence in ready:
+            guide, call = sequence.guide, sequence.call
+            if guide is None or not sequence.alive:
+                continue
+            if guide.finished:  # The empty text was all there is.
+                sequence.output.finish("stop")
+                if self._end(call, sequence):
+                    done.append(call)
+                continue
+            try:
+                masks[sequence] = guide.mask(sequence.output.may_end)
+            except GrammarError as error:
+                self.abort(call, error)
+                done.append(call)
+        return masks
 
     # One sequence
 
     def _take(self, call: GenerateCall, sequence: Generation, sampled: Sampled) -> bool:
         """Record one sampled token; True if that ended the whole call."""
         room = self._room
-        room.counters.generated_tokens += 1
+        origin = call.place.origin
+        for tally in origin.tallies:
+            tally.generated_tokens += 1
         token = sampled.token
         sequence.output_ids.append(token)
         sequence.counts[token] = sequence.counts.get(token, 0) + 1
         if sampled.logprob is not None:
             sequence.token_logprobs.append(sampled.logprob)
             sequence.top_logprobs.append(sampled.top or [])
-        step = sequence.output.push(token)
+        guide = sequence.guide
+        complete = guide is not None and guide.push(token, sequence.output.may_end)
+        step = sequence.output.push(token, complete)
         self._chunk(call, sequence, step.text)
         if step.finished is not None:
             return self._end(call, sequence)
         node = sequence.node
         known = node.children.get(token)
-        sequence.node = room.tree.extend(node, [token], DECODE, running=sequence.running)
+        sequence.node = room.tree.extend(node, [token], DECODE, sequence.running, origin)
         if known is None:
             sequence.rows += 1
         return False
@@ -208,6 +269,9 @@ class Generations:
         }
         if pool_exhausted:
             result["pool_exhausted"] = True
+        if (constraint := call.params.constraint) is not None and sequence.guide is not None:
+            whole = output.finished != "length" or sequence.guide.complete
+            result["constraint"] = {**constraint.to_wire(), "complete": whole}
         if call.params.return_logprob:
             result["output_token_logprobs"] = self._named(
                 sequence.token_logprobs, sequence.output_ids
@@ -217,6 +281,8 @@ class Generations:
         if call.prompt_logprobs is not None:
             result.update(call.prompt_logprobs)
         call.results[sequence.sample] = result
+        if sequence.node.private and not sequence.sample:
+            call.kept = self._room.tree.fork(sequence.node)
         self._room.scheduler.finish(sequence)
         return len(call.results) == len(call.samples)
 

@@ -8,28 +8,28 @@ a graph is code: a `Call` names its function, which stays in the user's process.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ramet.runtime.errors import InvalidArgument
+from ramet.runtime.graph_values import (
+    Part,
+    Ref,
+    from_wire,
+    refs_in,
+    replaced,
+    shown_value,
+    to_wire,
+)
 
 VERSION = 1
 """Version of `to_dict`'s form."""
 
+_CHART_SIGNS = frozenset('"#&<>`\\')
+"""What means something inside a quoted Mermaid label."""
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ref:
-    """A value that is known when the graph runs: an argument, or what a node gives."""
-
-    arg: str | None = None
-    node: int | None = None
-
-    def __str__(self) -> str:
-        return f"{{{self.arg}}}" if self.arg is not None else f"{{#{self.node}}}"
-
-
-Part = str | Ref
-"""A piece of text: literal, or a value's text."""
+NO_BRANCH = -1
+"""The branch of nodes that stand in no context: calls of functions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,8 @@ class Node:
 
     def refs(self) -> Iterator[Ref]:
         """The values that the node needs."""
-        yield from ()
+        for field in dataclasses.fields(self):
+            yield from refs_in(getattr(self, field.name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,6 @@ class Text(Node):
     edge: str | None = None
     """None, "begin" or "end"."""
 
-    def refs(self) -> Iterator[Ref]:
-        """The values in its text."""
-        yield from (part for part in self.parts if isinstance(part, Ref))
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gen(Node):
@@ -74,6 +71,12 @@ class Gen(Node):
     name: str | None = None
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of SamplingParams that the program set."""
+    logprob_texts: bool = True
+    """Whether entries of log-probabilities keep the tokens' texts."""
+    dtype: str | None = None
+    """The type that its value can be read as."""
+    reasoning: str | None = None
+    """The family of models whose thinking is told apart from the answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +87,6 @@ class Select(Node):
     choices: tuple[tuple[Part, ...], ...] = ()
     method: str = "token_length_normalized"
     temperature: float = 0.0
-
-    def refs(self) -> Iterator[Ref]:
-        """The values in its choices."""
-        yield from (part for parts in self.choices for part in parts if isinstance(part, Ref))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,39 +102,37 @@ class Join(Node):
 
     children: tuple[int, ...] = ()
     mode: str = "gather_variable"
-    gathered: Mapping[str, tuple[Ref, ...]] = dataclasses.field(default_factory=dict)
-    """Variable → its last value in each branch that has it."""
-
-    def refs(self) -> Iterator[Ref]:
-        """The gathered values."""
-        yield from (ref for refs in self.gathered.values() for ref in refs)
+    gathered: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    """Variable → its last value in each branch that has it: a Ref, plain data, or a tuple."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Node):
-    """A Python function of the user's on values; its value is what it returns."""
+    """A Python function of the user's on values; its value is what it returns.
+
+    It belongs to no context: it runs as soon as its arguments are known.
+    """
+
+    branch: int = NO_BRANCH
 
     function: str = ""
     args: tuple[Any, ...] = ()
-    """Plain data, or Refs."""
-
-    def refs(self) -> Iterator[Ref]:
-        """The values among its arguments."""
-        yield from (arg for arg in self.args if isinstance(arg, Ref))
+    """Values of `graph_values`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Node):
-    """A value that somebody takes out of the program, under `name` if it becomes a variable."""
+    """A value that somebody takes out of the program, under `name` if it becomes a variable.
+
+    With `edge` it is the beginning or the end of a stretch of text that becomes one, or what the
+    program returns.
+    """
 
     name: str | None = None
     value: Any = None
-    """Plain data, or a Ref."""
-
-    def refs(self) -> Iterator[Ref]:
-        """The value, if it is one of the program's."""
-        if isinstance(self.value, Ref):
-            yield self.value
+    """A value of `graph_values`."""
+    edge: str | None = None
+    """None, "begin", "end" or "return"."""
 
 
 KINDS: dict[str, type[Node]] = {
@@ -159,7 +156,7 @@ class Graph:
         """(from, to, kind) with kind "context" (order), "data" (a value) or "fork" / "join"."""
         last: dict[int, int] = {}
         for node in self.nodes:
-            if node.branch in last:
+            if node.branch in last and node.branch != NO_BRANCH:
                 yield last[node.branch], node.id, "context"
             for ref in node.refs():
                 if ref.node is not None:
@@ -184,20 +181,22 @@ class Graph:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Graph:
         """Rebuild from `to_dict`'s form; raises InvalidArgument naming what doesn't fit."""
-        if data.get("version") != VERSION:
-            raise InvalidArgument(f"version={data.get('version')!r}: this ramet reads {VERSION}")
+        version = data.get("version") if isinstance(data, Mapping) else data
+        if version != VERSION:
+            raise InvalidArgument(f"version={version!r}: this ramet reads {VERSION}")
         try:
             nodes = tuple(_node_from_dict(node) for node in data["nodes"])
             return cls(data["name"], tuple(data["args"]), nodes)
-        except (KeyError, TypeError, AttributeError) as error:
+        except InvalidArgument:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidArgument(f"not a graph: {error!r}") from None
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart: one box per node, solid arrows for order, dotted for data."""
         lines = ["flowchart TD"]
         for node in self.nodes:
-            label = label_of(node).replace('"', "'").replace("\n", "⏎")
-            lines.append(f'    n{node.id}["{label}"]')
+            lines.append(f'    n{node.id}["{_chart_text(label_of(node))}"]')
         arrows = {"context": "-->", "data": "-.->", "join": "-->"}
         lines += [f"    n{a} {arrows[kind]} n{b}" for a, b, kind in self.edges()]
         return "\n".join(lines) + "\n"
@@ -232,7 +231,9 @@ def label_of(node: Node, width: int = 40) -> str:
         case Call():
             label = f"call {node.function}"
         case Read():
-            label = f"read {node.name or node.value}"
+            label = " ".join(
+                ["read", *filter(None, [node.edge, node.name or shown_value(node.value)])]
+            )
         case _:
             label = node.kind
     return label
@@ -242,12 +243,18 @@ def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def _chart_text(text: str) -> str:
+    """Text for a quoted Mermaid label, in which no character means anything."""
+    text = "".join("⏎" if char == "\n" else char if char >= " " else "�" for char in text)
+    return "".join(f"#{ord(char)};" if char in _CHART_SIGNS else char for char in text)
+
+
 def _node_to_dict(node: Node) -> dict[str, Any]:
     fields: dict[str, Any] = {"kind": node.kind}
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         if field.name == "id" or value != _default(field):
-            fields[field.name] = _to_plain(value)
+            fields[field.name] = to_wire(value)
     return fields
 
 
@@ -256,34 +263,13 @@ def _node_from_dict(data: Mapping[str, Any]) -> Node:
     kind = fields.pop("kind", None)
     if kind not in KINDS:
         raise InvalidArgument(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-    return KINDS[kind](**{name: _from_plain(value) for name, value in fields.items()})
+    return KINDS[kind](**{name: from_wire(value) for name, value in fields.items()})
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, Ref):
-        return {"ref": value.arg if value.arg is not None else value.node}
-    if isinstance(value, Mapping):
-        return {"map": [[key, _to_plain(item)] for key, item in value.items()]}
-    if isinstance(value, (list, tuple)):
-        return [_to_plain(item) for item in value]
-    return value
-
-
-def _from_plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if "ref" in value:
-            ref = value["ref"]
-            return Ref(arg=ref) if isinstance(ref, str) else Ref(node=ref)
-        return {key: _from_plain(item) for key, item in value["map"]}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_from_plain(item) for item in value)
-    return value
 
 
 def renumber(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -293,11 +279,7 @@ def renumber(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
     def move(value: Any) -> Any:
         if isinstance(value, Ref) and value.node is not None:
-            return Ref(node=new[value.node])
-        if isinstance(value, tuple):
-            return tuple(move(item) for item in value)
-        if isinstance(value, Mapping):
-            return {key: move(item) for key, item in value.items()}
+            return dataclasses.replace(value, node=new[value.node])
         return value
 
     moved: list[Node] = []
@@ -305,7 +287,7 @@ def renumber(nodes: Iterable[Node]) -> tuple[Node, ...]:
         fields = {
             field.name: getattr(node, field.name)
             if field.name in ("branch", "children", "site", "params")
-            else move(getattr(node, field.name))
+            else replaced(getattr(node, field.name), move)
             for field in dataclasses.fields(node)
             if field.name != "id"
         }

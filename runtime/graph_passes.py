@@ -8,18 +8,18 @@ from __future__ import annotations
 import dataclasses
 
 from ramet.runtime.graph import (
+    NO_BRANCH,
     Call,
     Fork,
     Gen,
     Graph,
     Join,
     Node,
-    Part,
-    Ref,
     Select,
     Text,
     renumber,
 )
+from ramet.runtime.graph_values import Part, Ref, replaced
 
 
 def optimise(graph: Graph) -> Graph:
@@ -94,7 +94,8 @@ def merge_equal_branches(graph: Graph) -> Graph:
 
 def unread_calls(graph: Graph) -> list[Node]:
     """Calls that nothing reads and nothing follows: probably a mistake, so they are reported;
-    they still run."""
+    they still run. A name is a reader only on the program's own branch: a fork's variables are
+    lost unless a join gathers them."""
     last: dict[int, int] = {}
     read: set[int] = set()
     joined: set[int] = set()
@@ -107,7 +108,7 @@ def unread_calls(graph: Graph) -> list[Node]:
         node
         for node in graph.nodes
         if isinstance(node, (Gen, Select))
-        and node.name is None
+        and (node.name is None or node.branch != 0)
         and node.id not in read
         and last[node.branch] == node.id
         and node.branch not in joined
@@ -165,8 +166,11 @@ def _in_order(nodes: list[Node]) -> list[Node]:
         blocked.clear()
         for node in waiting:
             needs = {ref.node for ref in node.refs() if ref.node in known} - done
+            if isinstance(node, Join):
+                needs = needs or blocked.intersection(node.children)
             if needs or node.branch in blocked:
-                blocked.add(node.branch)
+                if node.branch != NO_BRANCH:
+                    blocked.add(node.branch)
                 if isinstance(node, Fork):
                     blocked.update(node.children)
                 rest.append(node)
@@ -206,11 +210,11 @@ def _signature(nodes: list[Node]) -> tuple[object, ...] | None:
 
 def _relative(value: object, own: dict[int, int]) -> object:
     """A value with references to the branch itself counted from its start."""
-    if isinstance(value, Ref) and value.node in own:
-        return ("own", own[value.node])
-    if isinstance(value, tuple):
-        return tuple(_relative(item, own) for item in value)
-    return value
+
+    def count(leaf: object) -> object:
+        return ("own", own[leaf.node]) if isinstance(leaf, Ref) and leaf.node in own else leaf
+
+    return replaced(value, count)
 
 
 def _redirected(node: Node, moved: dict[int, int], twin: dict[int, int]) -> Node:
@@ -225,10 +229,9 @@ def _redirected(node: Node, moved: dict[int, int], twin: dict[int, int]) -> Node
 
 
 def _moved(value: object, moved: dict[int, int]) -> object:
-    if isinstance(value, Ref) and value.node in moved:
-        return Ref(node=moved[value.node])
-    if isinstance(value, tuple):
-        return tuple(_moved(item, moved) for item in value)
-    if isinstance(value, dict):
-        return {key: _moved(item, moved) for key, item in value.items()}
-    return value
+    def move(leaf: object) -> object:
+        if isinstance(leaf, Ref) and leaf.node in moved:
+            return dataclasses.replace(leaf, node=moved[leaf.node])
+        return leaf
+
+    return replaced(value, move)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Report:
     seconds: float
 
     @classmethod
-    def of(cls, stats: Mapping[str, float], seconds: float) -> Report:
+    def of(cls, stats: Mapping[str, Any], seconds: float) -> Report:
         """From a Runtime's `stats()`."""
         return cls(
             calls=int(stats["calls"]),

@@ -8,11 +8,13 @@ the dict of `to_wire`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from ramet.runtime.errors import InvalidArgument
+from ramet.runtime.grammar.spec import Constraint
 
 MAX_SAMPLES = 4096
 MAX_INT = 2**31 - 1
@@ -63,6 +65,16 @@ class SamplingParams:
     """With `return_logprob`: also report the prompt's tokens from this position on."""
     top_logprobs_num: int = 0
     """With `return_logprob`: also report this many likeliest tokens per position."""
+    constraint: Constraint | None = None
+    """What the whole text has to be; built from a Constraint or its dict of kind and text."""
+    priority: int | None = None
+    """Replaces the program's: higher ones are admitted first."""
+    deadline: float | None = None
+    """Seconds from submission after which the call ends with Cancelled if it isn't done."""
+    cache: bool | None = None
+    """Replaces the program's: False shares nothing, and leaves nothing when the call is over."""
+    cache_salt: str | None = None
+    """Replaces the program's: computed tokens are shared only with calls of an equal salt."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -84,7 +96,9 @@ class SamplingParams:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgument(f"{name}={shown(getattr(self, name))}: must be True or False")
         put(self, "logit_bias", _bias(self.logit_bias))
+        put(self, "constraint", Constraint.of(self.constraint))
         check_seed("seed", self.seed)
+        _check_sharing(self)
         if self.logprob_start_len is not None:
             _integer("logprob_start_len", self.logprob_start_len, 0, None, "or None")
         _integer("top_logprobs_num", self.top_logprobs_num, 0, 1000)
@@ -100,7 +114,7 @@ class SamplingParams:
 
     @classmethod
     def build(cls, values: Mapping[str, Any] | SamplingParams | None) -> SamplingParams:
-        """From a dict of fields (`max_tokens` and `min_tokens` are accepted too) or None.
+        """From a dict of fields (`max_tokens`, `min_tokens`, `regex` are accepted too) or None.
 
         Raises InvalidArgument for an unknown name, naming the ones that exist.
         """
@@ -115,8 +129,11 @@ class SamplingParams:
         fields: dict[str, Any] = {}
         for key, value in values.items():
             name = _ALIASES.get(key, key)
+            if key == "regex":
+                name = "constraint"
+                value = None if value is None else {"kind": key, "text": value}
             if name not in _FIELDS:
-                known = ", ".join(sorted(_FIELDS | _ALIASES.keys()))
+                known = ", ".join(sorted({*_FIELDS, *_ALIASES, "regex"}))
                 raise InvalidArgument(f"unknown sampling parameter {shown(key)}; known are {known}")
             if name in fields:
                 raise InvalidArgument(f"{name} is given twice (as {key!r} too)")
@@ -125,6 +142,8 @@ class SamplingParams:
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Raise InvalidArgument if a token id lies outside `range(vocab_size)`."""
+        if not (self.stop_token_ids or self.logit_bias):
+            return
         for token in self.stop_token_ids:
             if token >= vocab_size:
                 raise InvalidArgument(
@@ -137,12 +156,11 @@ class SamplingParams:
                 )
 
     def to_wire(self) -> dict[str, Any]:
-        """Plain data, only the fields that differ from the defaults; `from_wire` reverses it."""
-        return {
-            field.name: value
-            for field in dataclasses.fields(self)
-            if (value := getattr(self, field.name)) != field.default
-        }
+        """Plain data, only the fields that differ from the defaults; `from_wire` reverses it.
+
+        Equal parameters share it, so it must not be changed.
+        """
+        return _wire_of(self)
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> SamplingParams:
@@ -150,7 +168,18 @@ class SamplingParams:
         return cls(**data)
 
 
-_FIELDS = frozenset(field.name for field in dataclasses.fields(SamplingParams))
+_DEFAULTS = tuple((field.name, field.default) for field in dataclasses.fields(SamplingParams))
+_FIELDS = frozenset(name for name, _ in _DEFAULTS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _wire_of(params: SamplingParams) -> dict[str, Any]:
+    # Remembered, because a program's line sends the same parameters again and again.
+    return {
+        name: value.to_wire() if isinstance(value, Constraint) else value
+        for name, default in _DEFAULTS
+        if (value := getattr(params, name)) != default
+    }
 
 
 def check_seed(name: str, value: object) -> None:
@@ -159,6 +188,12 @@ def check_seed(name: str, value: object) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
         raise InvalidArgument(f"{name}={shown(value)}: must be an int in [-2**63, 2**64) or None")
+
+
+def check_priority(value: object) -> None:
+    """Raise InvalidArgument unless `value` is an int of 32 bits."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_INT:
+        raise InvalidArgument(f"priority={shown(value)}: must be an int in [-2**31 + 1, 2**31)")
 
 
 def check_token_ids(name: str, value: object, vocab_size: int) -> list[int]:
@@ -195,6 +230,18 @@ def shown(value: object) -> str:
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _check_sharing(params: SamplingParams) -> None:
+    """Check what a call may say for itself instead of its program."""
+    if params.priority is not None:
+        check_priority(params.priority)
+    if params.deadline is not None:
+        _number("deadline", params.deadline, 0.0, None, open_low=True)
+    if params.cache is not None and not isinstance(params.cache, bool):
+        raise InvalidArgument(f"cache={shown(params.cache)}: must be True, False or None")
+    if params.cache_salt is not None:
+        check_text("cache_salt", params.cache_salt)
 
 
 def _integer(name: str, value: object, low: int, high: int | None, also: str = "") -> None:

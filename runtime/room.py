@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.origin import Origin
 from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.counters import Counters
 from ramet.runtime.errors import ContextOverflow, PoolTooSmall
 from ramet.runtime.schedule.batch import Batch
+from ramet.runtime.schedule.call import GenerateCall, ScoreCall
+from ramet.runtime.schedule.context import Context, Place
 from ramet.runtime.schedule.scheduler import Scheduler
-from ramet.runtime.schedule.sequence import Sequence as Waiter
 from ramet.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -73,13 +76,44 @@ class EngineRoom:
             return self.tokenizer.special_text(token)
         return self.tokenizer.token_bytes(token).decode(errors="replace")
 
-    def timing(self, submitted: float, sequences: Sequence[Waiter]) -> dict[str, float]:
-        """`queue_s` (until first admitted) and `run_s` (from then on), counted as well."""
+    def place(self, context: Context, op: dict[str, Any]) -> Place:
+        """Where the call of an operation stands in its program."""
+        site = sys.intern(str(op.get("site", "")))
+        origin = context.origins.get(site)
+        if origin is None:
+            program = context.program
+            tallies = self.counters.tallies(site, program.name)
+            origin = Origin(site, program.name, program.id, context.path, tallies)
+            context.origins[site] = origin
+        return Place(context, origin, op.get("depth"), int(op.get("remaining", 0)))
+
+    @staticmethod
+    def begin(origin: Origin, prompt_tokens: int, charged: int) -> None:
+        """Count a call that starts; `prompt_tokens` are those of all its samples."""
+        for tally in origin.tallies:
+            tally.calls += 1
+            tally.prompt_tokens += prompt_tokens
+            tally.cached_tokens += prompt_tokens - charged
+
+    @staticmethod
+    def settle(call: GenerateCall | ScoreCall) -> dict[str, Any]:
+        """Count the time of a call that is over; what `meta` says of it whatever its kind is.
+
+        `queue_s` is until it was first admitted, `run_s` from then on.
+        """
         now = time.monotonic()
-        started = min((s.started for s in sequences if s.started is not None), default=now)
-        self.counters.queue_seconds += started - submitted
-        self.counters.run_seconds += now - started
-        return {"queue_s": started - submitted, "run_s": now - started}
+        started = min((s.started for s in call.sequences if s.started is not None), default=now)
+        origin = call.place.origin
+        for tally in origin.tallies:
+            tally.queue_seconds += started - call.submitted
+            tally.run_seconds += now - started
+        return {
+            "call_site": origin.site,
+            "program_id": origin.program_id,
+            "queue_s": started - call.submitted,
+            "run_s": now - started,
+            "prefix": call.prefix,
+        }
 
     def slots_of(self, node: Node, positions: Sequence[int]) -> list[int]:
         """Pool slots of ascending positions on the path to `node`, all computed."""

@@ -17,8 +17,8 @@ from ramet.runtime.client.transport import Transport, launch
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.request import (
-    MAX_INT,
     SamplingParams,
+    check_priority,
     check_seed,
     check_text,
     check_token_ids,
@@ -45,6 +45,7 @@ class Runtime:
     - `policy`: who is admitted first, "program" (the oldest program's calls) or "fcfs".
     - `seed`: from which the seeds of unseeded programs derive.
     - `isolation`: the engine runs in its own "process", or on a "thread" of this one.
+    - `model_path`: SGLang's word for `model`.
 
     The engine starts here, and ends with `shutdown()`, with the object, or with the interpreter.
     Raises InvalidArgument, UnsupportedFeature or BackendError if it can't start.
@@ -64,7 +65,14 @@ class Runtime:
         seed: int = 0,
         *,
         isolation: str = "process",
+        model_path: str | os.PathLike[str] | None = None,
     ) -> None:
+        if model_path is not None:
+            if model is not None:
+                raise InvalidArgument(
+                    f"model_path={shown(model_path)}: is another word for model, which is given"
+                )
+            model = model_path
         config = RuntimeConfig(
             model=model,  # type: ignore[arg-type]
             device=device,
@@ -137,20 +145,20 @@ class Runtime:
         self,
         *,
         seed: int | None = None,
+        name: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
         cache: bool = True,
     ) -> Handle:
-        """The root context of a new program instance.
+        """The root context of a new program instance; `name` is the program's, for reports.
 
         `seed` fixes its random streams; without one it derives from the Runtime's and the number
         of programs opened before. Raises BackendError on a Runtime that was shut down.
         """
         check_seed("seed", seed)
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_INT:
-            raise InvalidArgument(
-                f"priority={shown(priority)}: must be an int in [-2**31 + 1, 2**31)"
-            )
+        check_priority(priority)
+        if name is not None:
+            check_text("name", name)
         if cache_salt is not None:
             check_text("cache_salt", cache_salt)
         if not isinstance(cache, bool):
@@ -159,7 +167,7 @@ class Runtime:
         number = next(self._num_programs)
         if seed is None:
             seed = stream_key(self._config.seed, "program", number, 0)
-        program = Program(self._client.next_id(), seed, priority, cache_salt, cache)
+        program = Program(self._client.next_id(), seed, priority, cache_salt, cache, name or "")
         return Handle(self._client, self._tokenizer, program, owner=self)
 
     def generate(
@@ -176,7 +184,7 @@ class Runtime:
         prompts, single = _prompts(prompt, self._client.info["vocab_size"])
         params = SamplingParams.build(sampling_params)
         params.check_vocabulary(self._client.info["vocab_size"])
-        handles = [self.open() for _ in prompts]
+        handles = [self.open(name="Runtime.generate") for _ in prompts]
         try:
             calls = self._submit(handles, prompts, params)
         except BaseException:
@@ -201,8 +209,16 @@ class Runtime:
         """End all calls of a program (`Handle.program.program_id`); their callers get Cancelled."""
         self._client.abort_program(program)
 
-    def stats(self) -> dict[str, float]:
-        """Counters and gauges of the engine, settled: a flat dict of numbers."""
+    def stats(self) -> dict[str, Any]:
+        """Counters and gauges of the engine, settled: a flat dict of numbers, and two tables.
+
+        `call_sites` and `programs` have, by "file:line" and by program name, what their calls
+        asked for and cost: calls, prompt_tokens, cached_tokens, computed_tokens, generated_tokens,
+        queue_seconds and run_seconds. Each table's sums are the totals of the same names. 4,096
+        names are told apart, the rest is "other". `computed_tokens` are the rows that were run
+        for tokens that the calls were the first to ask for; a token that had to be computed again
+        counts again, for whoever asked for it last.
+        """
         self._check_running()
         return self._client.request("stats")
 

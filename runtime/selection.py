@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.prefix import describe_prefix
 from ramet.runtime.errors import InvalidArgument, RametError
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.border import compatible_tokens
@@ -44,12 +45,12 @@ class Selections:
         room.check_fits(node.end + max(map(len, ids)) - 1, "the context with its longest choice")
         call = ScoreCall(
             id=op["call"],
-            context=context,
+            place=room.place(context, op),
             method=op["method"],
             temperature=op["temperature"],
             key=op["key"],
-            site=str(op.get("site", "")),
             prompt_len=node.end,
+            prefix=describe_prefix(room.tree, node),
             choices=choices,
             rest=bytes(op["rest"]),
             submitted=time.monotonic(),
@@ -65,9 +66,8 @@ class Selections:
             base = room.tree.extend(root, op["prefix"])
             self._plan(call, call.unconditional, base)
             room.tree.release(base)
-        room.counters.calls += 1
-        room.counters.prompt_tokens += sum(len(i) - 1 + call.prompt_len for i in ids)
-        room.counters.cached_tokens += sum(len(i) - 1 + call.prompt_len for i in ids) - call.charged
+        scored = sum(len(i) - 1 + call.prompt_len for i in ids)
+        room.begin(call.place.origin, scored, call.charged)
         for branch in call.branches:
             room.scheduler.add(branch)
         return call
@@ -136,9 +136,8 @@ class Selections:
         }
         meta = {
             "prompt_tokens": call.prompt_len,
-            "cached_tokens": max(call.prompt_len - call.charged, 0),
+            "cached_tokens": call.prefix["cached"],
             "computed_tokens": call.charged,
-            **room.timing(call.submitted, call.branches),
         }
         return {"ev": "done", "call": call.id, "results": [outcome], "meta": meta}
 
@@ -164,7 +163,7 @@ class Selections:
             if not any(trie.unscored(position) for position in positions):
                 continue
             node = tree.extend(tree.fork(base), ids)
-            call.charged += tree.demand(node)
+            call.charged += tree.demand(node, call.place.origin)
             branch = Branch(
                 node,
                 program.number,

@@ -42,16 +42,36 @@ class Handle(Protocol):
     def append(self, pieces: Sequence[Piece]) -> None:
         """Add text that stays pending until a call needs it."""
 
-    def generate(self, params: SamplingParams, *, stream: bool, site: str) -> Call[CallResult]:
-        """Queue a generation behind what the context has."""
+    def generate(
+        self,
+        params: SamplingParams,
+        *,
+        stream: bool,
+        site: str,
+        label: tuple[int, int] | None = None,
+    ) -> Call[CallResult]:
+        """Queue a generation behind what the context has.
+
+        `site` is the call's place in the program; `label` says how many calls stand before and
+        after it on its longest chain, where that is known. Both are hints for the scheduler.
+        """
 
     def select(
-        self, choices: Sequence[str], method: str, *, temperature: float, site: str
+        self,
+        choices: Sequence[str],
+        method: str,
+        *,
+        temperature: float,
+        site: str,
+        label: tuple[int, int] | None = None,
     ) -> Call[CallResult]:
         """Queue a selection behind what the context has."""
 
     def fork(self, n: int) -> Sequence[Handle]:
         """Contexts that go on from here, pending text included."""
+
+    def join(self, children: Sequence[Any]) -> None:
+        """Hear that what follows waits for these forks of this context; a hint."""
 
     def close(self) -> None:
         """Take no more operations; frees the context once the queued ones are done."""
@@ -64,11 +84,13 @@ class Backend(Protocol):
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
 
-    def open(self, *, seed: int | None = None) -> Handle:
-        """The first context of a new program instance; an unseeded one gets a seed here."""
+    def open(self, *, seed: int | None = None, name: str | None = None) -> Handle:
+        """The first context of a new instance of program `name`; an unseeded one gets a seed
+        here."""
 
     def stats(self) -> dict[str, Any]:
-        """Counters and sizes, as a flat dict of numbers."""
+        """Counters and sizes, as a flat dict of numbers; the embedded engine's has two tables
+        beside them, `call_sites` and `programs`."""
 
     def flush_cache(self) -> object:
         """Forget cached text that no context holds."""

@@ -50,6 +50,8 @@ def _check_node(node: Node, in_flight: bool) -> None:
     slots = sum(count for _, count in node.segments)
     assert slots == node.computed or (in_flight and slots > node.computed), f"{node}: {slots} slots"
     assert len(node.marks) == len(node.tokens), f"{node}: {len(node.marks)} marks"
+    assert sum(count for count, _ in node.origins) == len(node.tokens), f"{node}: {node.origins}"
+    assert sum(count for count, _ in node.evictors) <= len(node.tokens), f"{node}: {node.evictors}"
     assert node.computed <= len(node.tokens)
     assert all(mark & EVER for mark in node.marks[: node.computed]), f"{node}: uncounted tokens"
     assert node.kv_children == sum(bool(c.segments) for c in node.children.values()), f"{node}"

@@ -1,12 +1,16 @@
 """KnownPaths: a bounded memory of paths that were computed and then evicted.
 
-It only keeps the books honest: computing such a path again is `recomputed`, not new work. Each
-token is one 64-bit hash of its whole path, so the memory is small and forgets the oldest first.
+It only keeps the books honest: computing such a path again is `recomputed`, not new work, and a
+report can say who made it go. Each token is one 64-bit hash of its whole path, so the memory is
+small and forgets the oldest first.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+
+from ramet.runtime.cache.origin import Origin, Run
 
 EMPTY_PATH = 0
 
@@ -23,18 +27,28 @@ class KnownPaths:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._hashes: dict[int, None] = {}
+        self._hashes: dict[int, Origin | None] = {}
+        """Path hash of a token → for whose sake it was evicted."""
 
     def __len__(self) -> int:
         return len(self._hashes)
 
-    def remember(self, path_hash: int, ids: Sequence[int], computed: Sequence[bool]) -> None:
-        """Note those of `ids`, which follow the hashed path, that were computed."""
+    def remember(
+        self,
+        path_hash: int,
+        ids: Sequence[int],
+        computed: Sequence[bool],
+        evictors: Iterable[Run] = (),
+    ) -> None:
+        """Note those of `ids`, which follow the hashed path, that were computed, and for whose
+        sake they were evicted."""
+        whose = itertools.chain.from_iterable(itertools.repeat(who, n) for n, who in evictors)
         for token, was in zip(ids, computed, strict=True):
             path_hash = hash((path_hash, token))
+            who = next(whose, None)
             if was:
                 self._hashes.pop(path_hash, None)
-                self._hashes[path_hash] = None
+                self._hashes[path_hash] = who
         while len(self._hashes) > self._limit:
             del self._hashes[next(iter(self._hashes))]
 
@@ -45,6 +59,10 @@ class KnownPaths:
             path_hash = hash((path_hash, token))
             found.append(path_hash in self._hashes)
         return found
+
+    def evictor(self, path_hash: int) -> Origin | None:
+        """For whose sake the hashed path's last token was evicted; None if that isn't known."""
+        return self._hashes.get(path_hash)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from ramet.runtime.cache.origin import Origin, Run, append_run, join_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, Segment
 
 EVER = 1
@@ -12,6 +14,10 @@ PROMPT = 2
 """Mark bit: demanded as prompt, scored choice or forced text, and charged to whoever asked."""
 DECODE = 4
 """Mark bit: demanded by the sequence that sampled the token."""
+
+
+UNASKED = re.compile(b"[\\x00\\x%02x]+" % EVER)
+"""Finds, in the marks of tokens that aren't computed, those that nobody has asked for."""
 
 
 class Node:
@@ -26,10 +32,12 @@ class Node:
     __slots__ = (
         "children",
         "computed",
+        "evictors",
         "held",
         "kv_children",
         "last_used",
         "marks",
+        "origins",
         "parent",
         "path_hash",
         "private",
@@ -45,6 +53,10 @@ class Node:
         self.start = start
         self.private = private
         self.marks = bytearray(len(tokens))
+        self.origins: list[Run] = [(len(tokens), None)] if tokens else []
+        """Who first asked for each token; of one evicted, whoever asked for it since."""
+        self.evictors: list[Run] = []
+        """For whose sake evicted tokens were given up; may be short, and is read only of those."""
         self.computed = 0
         self.segments: list[Segment] = []
         self.children: dict[int, Node] = {}
@@ -127,6 +139,42 @@ class Node:
             if base >= high:
                 break
         return out
+
+    def append(self, ids: list[int], marks: bytearray, who: Origin | None) -> None:
+        """Plan more tokens."""
+        self.tokens += ids
+        self.marks += marks
+        append_run(self.origins, len(ids), who)
+
+    def prepend(self, upper: Node) -> None:
+        """Take over all tokens of the node above, with all that is known of them but their
+        slots."""
+        self.origins = join_runs(upper.origins, len(upper.tokens), self.origins)
+        self.evictors = join_runs(upper.evictors, len(upper.tokens), self.evictors)
+        self.tokens = upper.tokens + self.tokens
+        self.marks = upper.marks + self.marks
+        self.computed += upper.computed
+        self.start = upper.start
+
+    def take_head(self, upper: Node) -> None:
+        """Give the first tokens, as many as `upper` has, to that node, with all that is known of
+        them but their slots."""
+        count = len(upper.tokens)
+        upper.marks, self.marks = self.marks[:count], self.marks[count:]
+        upper.origins, self.origins = split_runs(self.origins, count)
+        upper.evictors, self.evictors = split_runs(self.evictors, count)
+        upper.computed = min(self.computed, count)
+        self.computed = max(self.computed - count, 0)
+        self.tokens = self.tokens[count:]
+        self.start += count
+
+    def drop_planned(self) -> None:
+        """Forget the tokens that aren't computed."""
+        del self.tokens[self.computed :]
+        del self.marks[self.computed :]
+        self.origins = split_runs(self.origins, self.computed)[0]
+        self.evictors = split_runs(self.evictors, self.computed)[0]
+        self.path_hash = None
 
     def hold_pages(self, pool: PagePool) -> None:
         """Count this node's pages as held."""

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 
 from ramet.runtime.cache.eviction import EvictionQueue
 from ramet.runtime.cache.known import KnownPaths, fold
-from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
+from ramet.runtime.cache.node import DECODE, EVER, PROMPT, UNASKED, Node
+from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, runs_between, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 
 _FORGET = bytes(m & ~EVER for m in range(256))
@@ -63,19 +64,29 @@ class RadixTree:
         node.refs += 1
         return node
 
-    def extend(self, node: Node, ids: Sequence[int], mark: int = 0, running: bool = False) -> Node:
+    def extend(
+        self,
+        node: Node,
+        ids: Sequence[int],
+        mark: int = 0,
+        running: bool = False,
+        who: Origin | None = None,
+    ) -> Node:
         """Move one reference from `node` to the path `node + ids`, and return that path's node.
 
-        Known tokens are shared; new ones are planned, with `mark` (0 or DECODE). `running` says
-        that the reference is a running sequence's, whose path stays held.
+        Known tokens are shared; new ones are planned, with `mark` (0, or DECODE on behalf of
+        `who`). `running` says that the reference is a running sequence's, whose path stays held.
         """
         if not ids:
             return node
         target, done = self._walk(node, ids)
         if done < len(ids):
-            target = self._grow(target, node, list(ids[done:]), mark)
+            target = self._grow(target, node, list(ids[done:]), mark, who)
         elif target.computed < len(target.tokens) and not target.marks[-1] & (PROMPT | DECODE):
             target.marks[-1] |= mark  # known, but the first to want it computed decides its kind
+            if mark:
+                end = len(target.tokens)
+                target.origins = paint_runs(target.origins, end - 1, end, who)
         if target is node:  # extended in place: reference and hold move along
             return node
         target.refs += 1
@@ -110,12 +121,18 @@ class RadixTree:
 
     # Demand and computation
 
-    def demand(self, node: Node) -> int:
-        """Mark the path's missing tokens as wanted; returns how many nobody had asked for yet."""
+    def demand(self, node: Node, who: Origin | None = None) -> int:
+        """Mark the path's missing tokens as wanted; returns how many nobody had asked for yet.
+
+        Those are `who`'s from now on.
+        """
         charged = 0
         for step in node.missing():
             wanted = step.marks[step.computed :]
-            charged += wanted.count(0) + wanted.count(EVER)
+            for found in UNASKED.finditer(wanted):
+                charged += found.end() - found.start()
+                low, high = step.computed + found.start(), step.computed + found.end()
+                step.origins = paint_runs(step.origins, low, high, who)
             step.marks[step.computed :] = wanted.translate(_DEMAND_PROMPT)
         return charged
 
@@ -137,7 +154,8 @@ class RadixTree:
             append_segment(node.segments, segment)
 
     def commit(self, node: Node, count: int) -> None:
-        """The next `count` tokens of the node are computed: count each as what it was."""
+        """The next `count` tokens of the node are computed: count each as what it was, and book
+        it on its origin."""
         low, high = node.computed, node.computed + count
         marks = node.marks[low:high]
         again = sum(marks.count(m) for m in (EVER, EVER | PROMPT, EVER | DECODE))
@@ -147,6 +165,12 @@ class RadixTree:
         self.decode_tokens += count - again - prompt
         node.marks[low:high] = bytes([EVER]) * count
         node.computed = high
+        whose = node.origins[-1:]
+        if high < len(node.tokens) or count > whose[0][0]:
+            whose = runs_between(node.origins, low, high)
+        for length, who in whose:
+            if who is not None:
+                who.book_rows(min(length, count))
 
     def cancel_reserved(self, node: Node) -> None:
         """Give back the slots of a step that failed."""
@@ -154,8 +178,11 @@ class RadixTree:
 
     # Memory
 
-    def evict(self, pages: int) -> bool:
-        """Give up cached tokens until `pages` pages are free; False if that can't be reached."""
+    def evict(self, pages: int, who: Origin | None = None) -> bool:
+        """Give up cached tokens until `pages` pages are free; False if that can't be reached.
+
+        `who` needs the pages.
+        """
         while self.pool.free_pages < pages:
             node = self.queue.pop()
             if node is None:
@@ -165,10 +192,20 @@ class RadixTree:
                 start, count = node.segments[-1]
                 drop = min(count, (start + count - 1) % size + 1)
                 self.evicted_tokens += drop
-                self._cut(node, node.computed - drop)
+                low = node.computed - drop
+                node.evictors = paint_runs(node.evictors, low, node.computed, who)
+                self._cut(node, low)
             self.queue.offer(node)
             self._tidy(node)
         return True
+
+    def evictor(self, node: Node, index: int) -> Origin | None:
+        """For whose sake the node's token at `index` was evicted; None if that isn't known."""
+        who = origin_at(node.evictors, index)
+        if who is None and node.parent is not None:
+            above = self._hash(node.parent)
+            who = self._known.evictor(fold(above, node.tokens[: index + 1]))
+        return who
 
     def flush(self) -> None:
         """Give up everything that nothing runs on, and forget what was ever computed."""
@@ -209,21 +246,23 @@ class RadixTree:
             done += same
         return node, done
 
-    def _grow(self, node: Node, origin: Node, ids: list[int], mark: int) -> Node:
+    def _grow(
+        self, node: Node, pointer: Node, ids: list[int], mark: int, who: Origin | None
+    ) -> Node:
         """Plan new tokens below `node`: in place if nobody else points at its end, else a child."""
         marks = bytearray([mark]) * len(ids)
         if self._known:
             known = self._known.lookup(self._hash(node), ids)
             marks = bytearray(mark | EVER if was else mark for was in known)
-        others = node.refs - (node is origin)
+        others = node.refs - (node is pointer)
         if node.tokens and not node.children and not others:
-            node.tokens += ids
-            node.marks += marks
+            node.append(ids, marks, who)
             if node.path_hash is not None:
                 node.path_hash = fold(node.path_hash, ids)
             return node
         child = Node(node, ids, node.end, node.private)
         child.marks = marks
+        child.origins = [(len(ids), who)]
         child.last_used = self.clock
         node.children[ids[0]] = child
         return child
@@ -248,12 +287,11 @@ class RadixTree:
         parent = node.parent
         assert parent is not None
         upper = Node(parent, node.tokens[:count], node.start, node.private)
-        upper.marks = node.marks[:count]
-        upper.computed = min(node.computed, count)
+        node.take_head(upper)
         upper.held = node.held
         upper.last_used = node.last_used
-        upper.children[node.tokens[count]] = node
-        parent.children[node.tokens[0]] = upper
+        upper.children[node.tokens[0]] = node
+        parent.children[upper.tokens[0]] = upper
         upper.segments, rest = split_segments(node.segments, count)
         if rest:
             upper.kv_children = 1
@@ -261,10 +299,6 @@ class RadixTree:
             if node.held and upper.last_slot() // self.pool.page_size == page:
                 self.pool.hold(range(page, page + 1))
         node.parent = upper
-        node.tokens = node.tokens[count:]
-        node.marks = node.marks[count:]
-        node.start += count
-        node.computed = max(node.computed - count, 0)
         node.segments = rest
         if not rest:
             self.queue.offer(upper)
@@ -288,9 +322,7 @@ class RadixTree:
                 self._remember_tail(node)
             if node.computed:
                 if node.computed < len(node.tokens):
-                    del node.tokens[node.computed :]
-                    del node.marks[node.computed :]
-                    node.path_hash = None
+                    node.drop_planned()
                 self.queue.offer(node)  # with nobody pointing at it, it goes sooner
                 break
             del parent.children[node.tokens[0]]
@@ -319,10 +351,7 @@ class RadixTree:
         for segment in child.segments:
             append_segment(segments, segment)
         child.segments = segments
-        child.tokens = node.tokens + child.tokens
-        child.marks = node.marks + child.marks
-        child.computed += node.computed
-        child.start = node.start
+        child.prepend(node)
         child.last_used = max(child.last_used, node.last_used)
         child.parent = parent
         parent.children[child.tokens[0]] = child
@@ -354,4 +383,5 @@ class RadixTree:
         if any(was) and not node.private:
             assert node.parent is not None
             above = fold(self._hash(node.parent), node.tokens[: node.computed])
-            self._known.remember(above, node.tokens[node.computed :], was)
+            evictors = split_runs(node.evictors, node.computed)[1]
+            self._known.remember(above, node.tokens[node.computed :], was, evictors)

@@ -21,6 +21,7 @@ Message = dict[str, Any]
 
 _HEADER = struct.Struct(">I")
 _READ_BYTES = 1 << 20
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class Mailbox:
@@ -68,9 +69,9 @@ class Mailbox:
 def encode_frame(messages: list[Message]) -> bytes:
     """One frame. Floats cross exactly; those that JSON lacks (NaN, infinities) become null."""
     try:
-        text = json.dumps(messages, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(messages)
     except ValueError:
-        text = json.dumps(_without_non_finite(messages), allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(_without_non_finite(messages))
     body = text.encode("ascii")
     return _HEADER.pack(len(body)) + body
 

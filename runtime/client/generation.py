@@ -30,6 +30,7 @@ def _metas(event: Mapping[str, Any], prompt_ids: list[int]) -> list[dict[str, An
             **event["meta"],
             "completion_tokens": result["completion_tokens"],
             **({"pool_exhausted": True} if result.get("pool_exhausted") else {}),
+            **({"constraint": result["constraint"]} if "constraint" in result else {}),
             **_logprobs(result),
         }
         for result in event["results"]

@@ -42,6 +42,8 @@ class Program:
     """Contexts share computed tokens only with contexts of an equal salt."""
     cache: bool = True
     """False: shares computed tokens with nobody outside the program."""
+    name: str = ""
+    """For reports."""
 
 
 class Handle:
@@ -96,60 +98,80 @@ class Handle:
             self._unsent, self._pending = [*self._settled(), *ids], []
 
     def generate(
-        self, params: SamplingParams, *, stream: bool = False, site: str = ""
+        self,
+        params: SamplingParams,
+        *,
+        stream: bool = False,
+        site: str = "",
+        label: tuple[int, int] | None = None,
     ) -> Call[CallResult]:
         """Queue a generation on what the path then is; sample 0 enters it.
 
-        `site` names the call in the program, for counters. Raises InvalidArgument for token ids
-        outside the vocabulary and ContextOverflow for a prompt that is certainly too long; the
-        handle is unchanged then.
+        `site` names the call in the program, for counters. `label` is (calls before it, calls
+        after it) on its longest chain in a compiled graph, for the scheduler. Raises
+        InvalidArgument for token ids outside the vocabulary and ContextOverflow for a prompt that
+        is certainly too long; the handle is unchanged then.
         """
         with self._lock:
-            ops, call = self.plan_generate(params, stream=stream, site=site)
-            self._client.submit(ops, [call])
+            ops, call = self._plan_generate(params, stream, site, label)
+            self._client.submit(ops, (call,))
         return call
 
     def plan_generate(
-        self, params: SamplingParams, *, stream: bool = False, site: str = ""
+        self,
+        params: SamplingParams,
+        *,
+        stream: bool = False,
+        site: str = "",
+        label: tuple[int, int] | None = None,
     ) -> tuple[list[Message], Call[CallResult]]:
         """`generate`'s operations and call, for a caller that submits several together."""
         with self._lock:
-            self._check_open()
-            params.check_vocabulary(self._client.info["vocab_size"])
-            ids = self._settled() or self._start()
-            ops = self._advance(ids)
-            prompt = self._path
-            call: Call[CallResult] = Call(
-                self._client.next_id(),
-                lambda event: generation_result(event, prompt),
-                self._client.abort_call,
-                streams=stream,
-            )
-            seed = self.program.seed if params.seed is None else params.seed
-            keys = [
-                stream_key(seed, self.branch, self._num_calls, sample) for sample in range(params.n)
-            ]
-            ops.append(
-                {
-                    "op": "generate",
-                    "ctx": self._ctx,
-                    "call": call.call_id,
-                    "params": params.to_wire(),
-                    "keys": keys,
-                    "stream": stream,
-                    "site": site,
-                }
-            )
-            self._add(call)
-            return ops, call
+            return self._plan_generate(params, stream, site, label)
+
+    def _plan_generate(
+        self, params: SamplingParams, stream: bool, site: str, label: tuple[int, int] | None
+    ) -> tuple[list[Message], Call[CallResult]]:
+        self._check_open()
+        client = self._client
+        params.check_vocabulary(client.info["vocab_size"])
+        ops = self._advance(self._settled() or self._start())
+        prompt = self._path
+        call: Call[CallResult] = Call(
+            client.next_id(),
+            lambda event: generation_result(event, prompt),
+            client.abort_call,
+            streams=stream,
+        )
+        seed = self.program.seed if params.seed is None else params.seed
+        op: Message = {
+            "op": "generate",
+            "ctx": self._ctx,
+            "call": call.call_id,
+            "params": params.to_wire(),
+            "keys": [stream_key(seed, self.branch, self._num_calls, i) for i in range(params.n)],
+            "stream": stream,
+            "site": site,
+        }
+        if label is not None:
+            op["depth"], op["remaining"] = label
+        ops.append(op)
+        self._add(call)
+        return ops, call
 
     def select(
-        self, choices: Sequence[str], method: str, *, temperature: float = 0.0, site: str = ""
+        self,
+        choices: Sequence[str],
+        method: str,
+        *,
+        temperature: float = 0.0,
+        site: str = "",
+        label: tuple[int, int] | None = None,
     ) -> Call[CallResult]:
         """Queue a choice among texts by `method`; the chosen one enters the path.
 
-        Raises InvalidArgument for choices that are empty, not text or given twice, and for an
-        unknown method.
+        `site` and `label` as for `generate`. Raises InvalidArgument for choices that are empty,
+        not text or given twice, and for an unknown method.
         """
         check_method(method, temperature)
         with self._lock:
@@ -177,6 +199,8 @@ class Handle:
                     **selection.to_wire(),
                 }
             )
+            if label is not None:
+                ops[-1]["depth"], ops[-1]["remaining"] = label
             self._add(call)
             self._client.submit(ops, [call])
         return call
@@ -207,6 +231,21 @@ class Handle:
             fork = {"op": "fork", "ctx": self._ctx, "children": [c._ctx for c in children]}
             self._client.submit([*self._opening(), fork])
         return children
+
+    def join(self, children: Sequence[Handle]) -> None:
+        """Say that what follows here waits for these forks of this context, before they close.
+
+        Nothing is computed and nothing waits; a scheduler sees that the slowest of them decides.
+        """
+        for child in children:
+            parent, _, index = child.branch.rpartition(".")
+            if child.program is not self.program or not index or parent != self.branch:
+                raise InvalidArgument(f"join: {child.branch!r} is no fork of {self.branch!r}")
+        with self._lock:
+            self._check_open()
+            if children:
+                op = {"op": "join", "ctx": self._ctx, "children": [c._ctx for c in children]}
+                self._client.submit([op])
 
     def ids(self) -> list[int]:
         """The path's token ids without pending text; waits for its calls and raises their error."""
@@ -280,6 +319,7 @@ class Handle:
                 "op": "open",
                 "ctx": self._ctx,
                 "program": program.program_id,
+                "name": program.name,
                 "path": self.branch,
                 "salt": program.cache_salt,
                 "cache": program.cache,

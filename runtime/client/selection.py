@@ -79,9 +79,16 @@ class Selection:
             **event["meta"],
             "index": result["index"],
             "choices": choices,
+            "input_token_logprobs": [_rows(choice) for choice in choices],
             "scores": scores,
             "probabilities": result["probabilities"],
         }
+
+
+def _rows(choice: Mapping[str, Any]) -> list[tuple[float, int, str]]:
+    """A choice's tokens as generations report theirs: (log-probability, id, text)."""
+    ids = choice["token_ids"][-len(choice["logprobs"]) :]
+    return list(zip(choice["logprobs"], ids, choice["tokens"], strict=True))
 
 
 def _number(value: float | None) -> float:

@@ -1,8 +1,8 @@
 """The processing steps between a model's logits and a draw, each a small torch function.
 
-Order: repetition penalty, frequency and presence penalties, bias, bans -> temperature -> top-k ->
-top-p -> min-p. The repetition penalty multiplies, so it comes first, on the model's own logits;
-the others add and commute. Each filter acts on what the ones before it left.
+Order: repetition penalty, frequency and presence penalties, bias, bans, the constraint's mask ->
+temperature -> top-k -> top-p -> min-p. The repetition penalty multiplies, so it comes first, on the
+model's own logits; the others add and commute. Each filter acts on what the ones before it left.
 
 Names that end in `_` change their first argument in place. Ties are broken by the lowest token id
 everywhere.

@@ -36,6 +36,8 @@ class TextOutput:
     - Text is held back only while the tail is a proper prefix of a stop or an incomplete UTF-8
       character. Joined deltas equal the final text, which is `bytes.decode(errors="replace")` of
       the bytes before the cut.
+    - Under a constraint, stops and stop ids count only where it allows the cut (`may_cut`), and it
+      may end the text by itself (`push(token, complete=True)`), whatever `min_new_tokens` says.
     - `include_stop` keeps the stop text, and the token of a `stop_token_ids` end. The model's own
       end id never stays.
 
@@ -50,11 +52,14 @@ class TextOutput:
         *,
         limit: int | None = None,
         stops: StopSet | None = None,
+        may_cut: Callable[[bytes | bytearray, int], bool] | None = None,
     ) -> None:
         """An empty output.
 
         `limit` lowers `max_new_tokens` (needed where that is "context"); `stops` is a prepared
-        `StopSet(params.stop)`, to be shared between samples.
+        `StopSet(params.stop)`, to be shared between samples; `may_cut(data, cut)` says whether the
+        text may be cut to `data[:cut]`, and that the constraint it speaks for also decides which
+        tokens may be sampled, so that `banned` is empty.
         """
         self._token_bytes = token_bytes
         self._stops = StopSet(params.stop) if stops is None else stops
@@ -62,6 +67,8 @@ class TextOutput:
         self._stop_ids = frozenset(params.stop_token_ids)
         self._include_stop = params.include_stop
         self._min_tokens = params.min_new_tokens
+        self._may_cut = may_cut
+        self._texts = sorted((s.encode() for s in params.stop), key=len, reverse=True)
         own = None if isinstance(params.max_new_tokens, str) else params.max_new_tokens
         self._limit = min((x for x in (own, limit) if x is not None), default=None)
         self._data = bytearray()
@@ -91,28 +98,38 @@ class TextOutput:
         return len(self._ends)
 
     @property
+    def may_end(self) -> bool:
+        """Whether `min_new_tokens` have been pushed, so that the next one may end the sequence."""
+        return len(self._ends) >= self._min_tokens
+
+    @property
     def banned(self) -> tuple[int, ...]:
         """Token ids that may not be sampled next: those that would end the call too early."""
-        if len(self._ends) >= self._min_tokens:
+        if self.may_end or self._may_cut is not None:
             return ()
         return tuple(sorted(self._end_ids | self._stop_ids))
 
-    def push(self, token: int) -> Step:
-        """Take the next sampled token. Raises RuntimeError after the end."""
+    def push(self, token: int, complete: bool = False) -> Step:
+        """Take the next sampled token; `complete`: the text is over with it.
+
+        Raises RuntimeError after the end.
+        """
         if self.finished is not None:
             raise RuntimeError(f"token {token} after the end ({self.finished})")
-        may_end = len(self._ends) >= self._min_tokens
+        may_end = self.may_end
         if may_end and token in self._end_ids:
             return self._end("eos", token, len(self._data))
         stop_id = may_end and token in self._stop_ids
-        if stop_id and not self._include_stop:
+        if stop_id and not self._include_stop and self._cuts(len(self._data)):
             return self._end("stop", token, len(self._data))
         match = self._append(self._token_bytes(token))
         if match is not None and may_end:
             start, stop = match
             cut = start + len(stop.encode()) if self._include_stop else start
             return self._end("stop", stop, cut)
-        if stop_id:
+        if complete:
+            return self._end("stop", None, len(self._data))
+        if stop_id and self._include_stop and self._cuts(len(self._data)):
             return self._end("stop", token, len(self._data))
         if self._limit is not None and len(self._ends) >= self._limit:
             return self._end("length", None, len(self._data))
@@ -137,12 +154,27 @@ class TextOutput:
                 state = self._stops.advance(state, byte)
                 position += 1
                 stop = self._stops.found(state)
+                if stop is not None and self._may_cut is not None:
+                    stop = self._allowed_stop(position)
                 if stop is not None:
                     size = len(stop.encode())
                     candidate = (position - size, -size, stop)
                     best = candidate if best is None else min(best, candidate)
             self._state = state
         return None if best is None else (best[0], best[2])
+
+    def _allowed_stop(self, position: int) -> str | None:
+        """The longest stop ending at byte `position` at which the text may be cut."""
+        for stop in self._texts:
+            start = position - len(stop)
+            if self._data[max(start, 0) : position] == stop and self._cuts(
+                position if self._include_stop else start
+            ):
+                return stop.decode()
+        return None
+
+    def _cuts(self, cut: int) -> bool:
+        return self._may_cut is None or self._may_cut(self._data, cut)
 
     def _send(self, end: int, final: bool) -> str:
         """Decode up to byte `end`; `final`: no character spans it, so an incomplete one is bad.

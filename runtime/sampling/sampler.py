@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ramet.kernels import ops
 from ramet.runtime.errors import BackendError, InvalidArgument, RametError
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling import logits as steps
@@ -41,6 +42,9 @@ class SampleRow:
     """The prompt's tokens; read if there is a repetition penalty."""
     banned: tuple[int, ...] = ()
     """Tokens that may not be sampled now, such as end ids before `min_new_tokens`."""
+    mask: bytes | None = None
+    """The only tokens that may be sampled now, as little-endian 32-bit words with a bit for each
+    token; None is all of them."""
 
 
 class Sampled(NamedTuple):
@@ -69,9 +73,12 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
             results[i] = result
     if len(greedy) < len(rows):
         others = [i for i, result in enumerate(results) if result is None]
-        for group in _blocks(_distributions(rows, others), logits.shape[1]):
-            for i, result in _process(logits, rows, group):
-                results[i] = result
+        # Apart, so that rows without a mask are computed as if there were none.
+        for masked in (False, True):
+            some = [i for i in others if (rows[i].mask is not None) == masked]
+            for group in _blocks(_distributions(rows, some), logits.shape[1]):
+                for i, result in _process(logits, rows, group):
+                    results[i] = result
     done = [result for result in results if result is not None]
     return _with_logprobs(logits, rows, done)
 
@@ -80,6 +87,7 @@ def _is_plain_greedy(row: SampleRow) -> bool:
     return (
         row.params.temperature == 0
         and not row.banned
+        and row.mask is None
         and not row.params.logit_bias
         and not _is_penalised(row)
     )
@@ -107,8 +115,8 @@ def _chosen(best: float, token: int) -> Sampled:
         return Sampled(
             -1,
             error=InvalidArgument(
-                "every token is banned (by logit_bias, or as an end id before min_new_tokens): "
-                "there is nothing to sample"
+                "every token is banned (by logit_bias, by a constraint, or as an end id before "
+                "min_new_tokens): there is nothing to sample"
             ),
         )
     if best != best or best == float("inf"):
@@ -123,7 +131,8 @@ def _distributions(rows: Sequence[SampleRow], others: Sequence[int]) -> list[lis
         row, p = rows[i], rows[i].params
         same: object = i
         if not _is_penalised(row):
-            same = (row.row, row.banned, p.logit_bias, p.temperature, p.top_k, p.top_p, p.min_p)
+            bans = (row.banned, row.mask, p.logit_bias)
+            same = (row.row, bans, p.temperature, p.top_k, p.top_p, p.min_p)
         groups.setdefault(same, []).append(i)
     return list(groups.values())
 
@@ -171,7 +180,7 @@ def _is_finite(value: float) -> bool:
 
 
 def _edit(work: Tensor, heads: Sequence[SampleRow]) -> None:
-    """Apply the penalties, biases and bans of `heads` to their rows of `work` [n, vocab]."""
+    """Apply the penalties, biases, bans and masks of `heads` to their rows of `work` [n, vocab]."""
     repeated, added = _Edits(), _Edits()
     for g, head in enumerate(heads):
         p = head.params
@@ -190,6 +199,10 @@ def _edit(work: Tensor, heads: Sequence[SampleRow]) -> None:
         steps.repetition_penalty_(work, *repeated.columns(work))
     if added.rows:
         steps.add_(work, *added.columns(work))
+    masks = [head.mask for head in heads if head.mask is not None]
+    if masks:
+        words = torch.frombuffer(bytearray().join(masks), dtype=torch.int32)
+        ops.apply_bitmask(work, words.view(len(heads), -1).to(work.device))
 
 
 class _Edits:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ramet.runtime.cache.node import Node
 from ramet.runtime.errors import RametError
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.trie import ChoiceTrie
-from ramet.runtime.schedule.context import Context
+from ramet.runtime.schedule.context import Context, Place
 from ramet.runtime.schedule.sequence import Branch, Generation
 
 
@@ -17,19 +18,25 @@ class GenerateCall:
     """n samples of one context."""
 
     id: int
-    context: Context
+    place: Place
     params: SamplingParams
     stream: bool
-    site: str
     prompt_len: int
-    charged: int
-    """Prompt tokens that this call was the first to ask for."""
+    prefix: dict[str, Any]
+    """What was there of the prompt: `cache.prefix`."""
     submitted: float
-    """Seconds of `time.monotonic`."""
+    """When its context came to it, in seconds of `time.monotonic`."""
     samples: list[Generation] = dataclasses.field(default_factory=list)
     results: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    kept: Node | None = None
+    """A reference to what sample 0 computed, where nothing else keeps it for the context."""
     prompt_logprobs: dict[str, Any] | None = None
     error: RametError | None = None
+
+    @property
+    def context(self) -> Context:
+        """The context that it is a call of."""
+        return self.place.context
 
     @property
     def sequences(self) -> list[Generation]:
@@ -42,25 +49,32 @@ class ScoreCall:
     """The choices of one select, as tries of tokens to score."""
 
     id: int
-    context: Context
+    place: Place
     method: str
     temperature: float
     key: int
-    site: str
     prompt_len: int
+    prefix: dict[str, Any]
+    """What was there of the path to the border: `cache.prefix`."""
     choices: list[dict[str, Any]]
     rest: bytes
     submitted: float
-    """Seconds of `time.monotonic`."""
+    """When its context came to it, in seconds of `time.monotonic`."""
     conditional: ChoiceTrie
     unconditional: ChoiceTrie | None
     charged: int = 0
+    """Tokens that this call was the first to ask for, those of its choices included."""
     log_rest: float = 0.0
     """Log of the total probability, at the border, of tokens compatible with `rest`."""
     branches: list[Branch] = dataclasses.field(default_factory=list)
     left: int = 0
     """Branches not yet scored."""
     error: RametError | None = None
+
+    @property
+    def context(self) -> Context:
+        """The context that it is a call of."""
+        return self.place.context
 
     @property
     def sequences(self) -> list[Branch]:

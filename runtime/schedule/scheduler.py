@@ -161,13 +161,13 @@ class Scheduler:
             self.outgrown.append(sequence)
             return
         self._stop(sequence)
-        emptied = self.tree.evict(self.pool.num_pages)
+        emptied = self.tree.evict(self.pool.num_pages, sequence.origin)
         self._start(sequence)
         if not emptied:
             raise AssertionError("pages are in use that nothing runs on and nothing can free")
 
-    def _room(self, pages: int) -> bool:
-        return self.pool.free_pages >= pages or self.tree.evict(pages)
+    def _room(self, pages: int, sequence: Sequence) -> bool:
+        return self.pool.free_pages >= pages or self.tree.evict(pages, sequence.origin)
 
     # Filling a batch
 
@@ -195,7 +195,7 @@ class Scheduler:
     def _decode(self, sequence: Sequence, node: Node, ranges: dict[Node, int]) -> int:
         """Plan one decode row, retracting from the end of the order until it has a slot."""
         pages = self.pool.pages_for(node.last_slot(), 1)
-        while not self._room(pages):
+        while not self._room(pages, sequence):
             victim = self.running[-1]
             if victim is sequence:
                 if len(self.running) > 1:
@@ -214,7 +214,7 @@ class Scheduler:
             if node not in ranges:
                 count = min(missing, budget - used)
                 slot = node.last_slot()
-                if not self._room(self.pool.pages_for(slot, count)):
+                if not self._room(self.pool.pages_for(slot, count), sequence):
                     room = self.pool.free_pages * self.pool.page_size
                     count = min(count, self.pool.room_after(slot) + room)
                 if not count:

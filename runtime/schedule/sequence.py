@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.origin import Origin
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.output import TextOutput
 from ramet.runtime.sampling.trie import ChoiceTrie
 
 if TYPE_CHECKING:
+    from ramet.runtime.grammar.guide import Guide
     from ramet.runtime.schedule.call import GenerateCall, ScoreCall
+    from ramet.runtime.schedule.context import Place
 
 
 class Sequence:
@@ -25,25 +28,40 @@ class Sequence:
         "arrival",
         "node",
         "order",
+        "place",
         "priority",
         "program",
         "running",
         "started",
     )
 
-    def __init__(self, node: Node, program: int, priority: int, arrival: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        program: int,
+        priority: int,
+        arrival: int,
+        place: Place | None = None,
+    ) -> None:
         self.node = node
         """End of the path; one reference is this sequence's."""
         self.program = program
         """Number of the program instance, in order of arrival."""
         self.priority = priority
         self.arrival = arrival
+        self.place = place
+        """Where its call stands in the program; None of a path that no call wants."""
         self.running = False
         self.alive = True
         self.started: float | None = None
         """When it was first admitted, in seconds of `time.monotonic`."""
         self.order: tuple[int, ...] = ()
         """The policy's key, smallest first; set when the sequence is added to the scheduler."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """What its call is named and booked on."""
+        return None if self.place is None else self.place.origin
 
     @property
     def expected_tokens(self) -> int:
@@ -69,7 +87,7 @@ class Branch(Sequence):
         border: int,
         positions: list[int],
     ) -> None:
-        super().__init__(node, program, priority, arrival)
+        super().__init__(node, program, priority, arrival, call.place)
         self.call = call
         self.trie = trie
         self.border = border
@@ -82,6 +100,7 @@ class Generation(Sequence):
     __slots__ = (
         "call",
         "counts",
+        "guide",
         "key",
         "limit",
         "output",
@@ -111,7 +130,7 @@ class Generation(Sequence):
         output: TextOutput,
         prompt_ids: frozenset[int] | None,
     ) -> None:
-        super().__init__(node, program, priority, arrival)
+        super().__init__(node, program, priority, arrival, call.place)
         self.call = call
         self.params = params
         self.sample = sample
@@ -125,6 +144,8 @@ class Generation(Sequence):
         self.prompt_len = node.end
         self.prompt_ids = prompt_ids
         """The prompt's tokens, for the repetition penalty; None without one."""
+        self.guide: Guide | None = None
+        """What its constraint allows next, if it has one."""
         self.token_logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[float, int]]] = []
         self.rows = 0

@@ -65,7 +65,14 @@ class FakeHandle:
         self.pieces += pieces
         self._send("append", "".join(text for text, _ in pieces))
 
-    def generate(self, params: SamplingParams, *, stream: bool, site: str) -> Call[CallResult]:
+    def generate(
+        self,
+        params: SamplingParams,
+        *,
+        stream: bool,
+        site: str,
+        label: tuple[int, int] | None = None,
+    ) -> Call[CallResult]:
         params.check_vocabulary(self.backend.tokenizer.vocab_size)
         assert ":" in site
         call = self.backend.new_call(stream)
@@ -73,7 +80,13 @@ class FakeHandle:
         return call
 
     def select(
-        self, choices: Sequence[str], method: str, *, temperature: float, site: str
+        self,
+        choices: Sequence[str],
+        method: str,
+        *,
+        temperature: float,
+        site: str,
+        label: tuple[int, int] | None = None,
     ) -> Call[CallResult]:
         call = self.backend.new_call(False)
         self._send("select", call, list(choices), method, temperature)
@@ -90,6 +103,10 @@ class FakeHandle:
             self._num_children += 1
         self._send("fork", children)
         return children
+
+    def join(self, children: Sequence[FakeHandle]) -> None:
+        assert all(child.path.rpartition(".")[0] == self.path for child in children)
+        assert not any(child.closed for child in children)
 
     def close(self) -> None:
         if not self.closed:
@@ -142,7 +159,7 @@ class FakeBackend:
         self._thread = threading.Thread(target=self._run, name="fake-engine", daemon=True)
         self._thread.start()
 
-    def open(self, *, seed: int | None = None) -> FakeHandle:
+    def open(self, *, seed: int | None = None, name: str | None = None) -> FakeHandle:
         handle = FakeHandle(self, seed)
         with self.changed:
             self.roots.append(handle)

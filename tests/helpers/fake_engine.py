@@ -96,6 +96,9 @@ class FakeEngine:
             self.queues[child] = [{"op": "wait"}]
         self._append(op)
 
+    def _join(self, op: dict[str, Any]) -> None:
+        pass
+
     def _close(self, op: dict[str, Any]) -> None:
         self.closed.add(op["ctx"])
 

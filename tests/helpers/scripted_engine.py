@@ -102,7 +102,9 @@ class Bench:
         self.engine.submit([{"op": "fork", "ctx": context, "children": children}])
         return children
 
-    def generate(self, context: int, stream: bool = False, seed: int = 1, **params) -> int:
+    def generate(
+        self, context: int, stream: bool = False, seed: int = 1, site: str = "", **params
+    ) -> int:
         call = self.number()
         built = SamplingParams.build({"temperature": 0, "ignore_eos": True, **params})
         self.engine.submit(
@@ -114,6 +116,7 @@ class Bench:
                     "params": built.to_wire(),
                     "keys": [stream_key(seed, "", 0, i) for i in range(built.n)],
                     "stream": stream,
+                    "site": site,
                 }
             ]
         )

@@ -62,3 +62,13 @@ def test_tree_attention_equals_reference(make_plan):
     torch.testing.assert_close(
         ops.tree_attention(q, k, v, plan, 0.3), reference.tree_attention(q, k, v, plan, 0.3)
     )
+
+
+def test_apply_bitmask_equals_reference():
+    logits = torch.randn(2, 70)
+    bitmask = torch.randint(-(2**31), 2**31 - 1, (2, 3), dtype=torch.int32)
+    wanted = logits.clone()
+    reference.apply_bitmask(wanted, bitmask)
+    ops.apply_bitmask(logits, bitmask)
+    assert torch.equal(logits, wanted)
+    assert torch.isinf(logits).any()

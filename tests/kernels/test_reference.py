@@ -92,3 +92,25 @@ def test_write_kv_and_gated_mlp():
 def test_wide_dtype():
     assert reference.wide_dtype(torch.bfloat16) == torch.float32
     assert reference.wide_dtype(torch.float64) == torch.float64
+
+
+@pytest.mark.parametrize("vocab", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_apply_bitmask(vocab, dtype):
+    generator = torch.Generator().manual_seed(vocab)
+    keep = torch.rand(3, vocab, generator=generator) < 0.5
+    words = torch.zeros(3, (vocab + 31) // 32, dtype=torch.int64)
+    for row, token in keep.nonzero().tolist():
+        words[row, token // 32] |= 1 << token % 32
+    bitmask = torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+    logits = torch.randn(3, vocab, generator=generator).to(dtype)
+    wanted = torch.where(keep, logits, torch.tensor(float("-inf"), dtype=dtype))
+    reference.apply_bitmask(logits, bitmask)
+    assert torch.equal(logits, wanted)
+
+
+def test_apply_bitmask_refuses_another_shape():
+    with pytest.raises(ValueError, match="bitmask"):
+        reference.apply_bitmask(torch.zeros(2, 33), torch.zeros(2, 1, dtype=torch.int32))
+    with pytest.raises(ValueError, match="bitmask"):
+        reference.apply_bitmask(torch.zeros(1, 32), torch.zeros(1, 1, dtype=torch.int64))

@@ -46,6 +46,10 @@ def test_a_call_knows_its_place_in_the_program() -> None:
         ("return_logprob", "yes"),
         ("return_text_in_logprobs", 1),
         ("ignore_eos", 1),
+        ("priority", 1.5),
+        ("deadline", 0),
+        ("cache", 1),
+        ("cache_salt", 7),
     ],
 )
 def test_a_bad_argument_is_refused_by_name(argument: str, value: Any) -> None:
@@ -60,37 +64,11 @@ def test_what_two_arguments_say_together_waits_for_the_run() -> None:
     assert isinstance(rm.gen("x", top_logprobs_num=3), Gen)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("regex", "[0-9]+"),
-        ("json_schema", "{}"),
-        ("ebnf", "root ::= x"),
-        ("lark", "start: x"),
-        ("structural_tags", []),
-        ("type", int),
-        ("dtype", int),
-        ("stop_regex", "x"),
-        ("strict", True),
-        ("whitespace", " "),
-        ("close_within_budget", False),
-        ("jump_forward", True),
-        ("priority", 1),
-        ("deadline", 1.0),
-        ("cache", False),
-        ("cache_salt", "a"),
-    ],
-)
-def test_what_cannot_be_honoured_yet_is_refused_by_name(argument: str, value: Any) -> None:
-    with pytest.raises(rm.UnsupportedFeature, match=argument):
-        rm.gen("x", **{argument: value})
-
-
-def test_shorthands_for_constraints_are_refused_too() -> None:
-    with pytest.raises(rm.UnsupportedFeature, match="dtype"):
-        rm.gen_int("x")
-    with pytest.raises(rm.UnsupportedFeature, match="dtype"):
-        rm.gen_string("x")
+def test_a_call_may_replace_what_the_run_says_of_sharing_and_order() -> None:
+    given: dict[str, Any] = {"priority": 3, "deadline": 1.5, "cache": False, "cache_salt": "a"}
+    node = rm.gen("x", **given)
+    assert isinstance(node, Gen)
+    assert node.fields == given
 
 
 def test_two_constraints_contradict_each_other() -> None:

@@ -29,7 +29,7 @@ def test_a_branch_knows_what_it_inherited(backend: FakeBackend) -> None:
     branch.assign("y", GivenValue(1))
     (child,) = branch.fork(1)
     child.append("b" + rm.gen("z"))
-    assert (child.start, child.inherited) == (2, {"x", "y"})
+    assert (child.start, child.inherited) == (2, {"x": None, "y": None})
     assert [call.read() for call in child.calls()] == ["[5]"]
     assert child.text() == "a[1]b[5]"
     assert branch.text() == "a[1]"

@@ -12,7 +12,8 @@ from ramet.runtime import errors
 def test_the_public_names_are_these_and_exist() -> None:
     groups = {
         "programs": "function Function ProgramState ProgramStateGroup call special",
-        "calls": "gen gen_int gen_string select image video",
+        "calls": "gen gen_int gen_string select separate_reasoning image video",
+        "checks": "accepts",
         "roles": "system user assistant system_begin system_end user_begin user_end "
         "assistant_begin assistant_end",
         "choices": "token_length_normalized greedy_token_selection "

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from fake_backend import FakeBackend
 
 import ramet.lang as rm
 from ramet.lang.instance import Instance
+from ramet.lang.session import session
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -85,3 +87,87 @@ def test_arguments_are_let_go_after_the_run(backend: FakeBackend) -> None:
     gc.collect()
     assert alive() is None
     assert state.text() == ""
+
+
+class Part:
+    """A part of a run that notes where it ran."""
+
+    def __init__(self, ran: list[str]) -> None:
+        self.ran, self.lock = ran, threading.Lock()
+
+    def claim(self) -> bool:
+        return self.lock.acquire(blocking=False)
+
+    def run_body(self) -> None:
+        self.ran.append(threading.current_thread().name)
+
+
+def test_parts_run_on_free_threads_or_on_whoever_waits(
+    backend: FakeBackend, max_threads: Callable[[int], None]
+) -> None:
+    instance = Instance("p", backend)
+    ran: list[str] = []
+    instance.start_part(Part(ran))
+    instance.wait_until(lambda: len(ran) == 1)
+    assert ran[0].startswith("ramet-body")
+    max_threads(1)
+    busy, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        assert go.wait(20)
+
+    while not session.threads.spawn(hold):  # The first thread may still be on its way out.
+        busy.wait(0.001)
+    assert busy.wait(20)
+    instance.start_part(Part(ran))
+    instance.start_part(Part(ran))
+    instance.wait_until(lambda: len(ran) == 3)
+    assert ran[1:] == [threading.current_thread().name] * 2
+    go.set()
+
+
+def test_nested_seeds_depend_on_the_place_and_not_on_the_order(backend: FakeBackend) -> None:
+    def seeds(order: list[int]) -> dict[int, list[int | None]]:
+        instance = Instance("p", backend, seed=1)
+        found: dict[int, list[int | None]] = {}
+        for number in order:
+            with instance.call_scope(number):
+                found[number] = [instance.nested_seed("n"), instance.nested_seed("n")]
+                with instance.call_scope():
+                    found[number].append(instance.nested_seed("n"))
+        found[-1] = [instance.nested_seed("n")]
+        return found
+
+    assert seeds([0, 1, 2]) == seeds([2, 0, 1])
+    everything = [seed for each in seeds([0, 1, 2]).values() for seed in each]
+    assert len(set(everything)) == len(everything) == 10
+
+    unnumbered = Instance("p", backend, seed=1)
+    for number in range(3):
+        with unnumbered.call_scope():
+            assert unnumbered.nested_seed("n") == seeds([number])[number][0]
+    assert Instance("p", backend).nested_seed("n") is None
+
+
+def test_a_failure_is_told_to_those_outside_only(backend: FakeBackend) -> None:
+    outer = Instance("outer", backend)
+    inner = Instance("inner", backend, parent=outer)
+    failure = KeyError("why")
+
+    def body() -> None:
+        inner.fail(failure)
+        assert inner.deliver() is failure
+
+    inner.prepare(None, body)
+    assert inner.claim()
+    inner.run_body()
+    outer.wait_finished()
+    assert outer.failure is failure, "only its own body had heard of it"
+
+    other = Instance("outer", backend)
+    heard = Instance("inner", backend, parent=other)
+    heard.fail(failure)
+    assert heard.deliver() is failure
+    other.wait_finished()
+    assert other.failure is None

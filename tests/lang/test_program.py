@@ -98,8 +98,8 @@ def test_what_is_no_program_is_refused(backend: FakeBackend) -> None:
 
     async def later(s: State) -> None: ...
 
-    with pytest.raises(rm.UnsupportedFeature, match="async"):
-        rm.function(later)
+    with pytest.raises(rm.ProgramError, match="await later.arun"):
+        rm.function(later).run()
     assert isinstance(rm.function()(ask._body), rm.Function)
 
 

@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 from fake_backend import FakeBackend
 
 import ramet.lang as rm
 from ramet.lang.instance import Instance
-from ramet.lang.values import CallValue, GatheredValue, GivenValue, SpanValue, chunks_of, text_of
+from ramet.lang.values import (
+    CallValue,
+    ComputedValue,
+    GatheredValue,
+    GivenValue,
+    SharedValue,
+    SpanValue,
+    Value,
+    chunks_of,
+    text_of,
+)
 from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.request import SamplingParams
 
@@ -90,3 +103,65 @@ def test_only_logprob_entries_lose_their_texts(backend: FakeBackend) -> None:
     assert isinstance(meta, dict)
     assert meta["output_token_logprobs"] == [(-1.0, ord("x"), None)]
     assert meta["output_token_ids"] == [ord("x")]
+
+
+def test_a_computed_value_comes_once_and_tells_who_waits(backend: FakeBackend) -> None:
+    value, told = ComputedValue(Instance("p", backend)), []
+    value.on_done(lambda: told.append(1))
+    assert list(value.pending()) == [value]
+    reader_got: list[object] = []
+    reader = threading.Thread(target=lambda: reader_got.append(value.read()))
+    reader.start()
+    value.put("first")
+    value.put("second")
+    value.fail()
+    reader.join()
+    value.on_done(lambda: told.append(2))
+    assert (reader_got, value.read(), told) == (["first"], "first", [1, 2])
+    assert list(value.pending()) == []
+    with pytest.raises(rm.ProgramError, match="no call"):
+        value.meta()
+
+
+def test_a_computed_value_that_never_comes_says_why(backend: FakeBackend) -> None:
+    instance = Instance("p", backend)
+    value = ComputedValue(instance)
+    instance.fail(KeyError("why"))
+    value.fail()
+    assert value.done()
+    with pytest.raises(KeyError, match="why"):
+        value.read()
+
+
+def test_a_shared_value_is_anothers_without_its_call(backend: FakeBackend) -> None:
+    computed = ComputedValue(Instance("p", backend))
+    shared = SharedValue(computed)
+    gathered = GatheredValue([shared, GivenValue(1)])
+    assert list(shared.pending()) == list(gathered.pending()) == [computed]
+    computed.put(["x"])
+    assert shared.read() is computed.read()
+    assert gathered.read() == [["x"], 1]
+    call = SharedValue(CallValue(call_of(backend, "xy"), Instance("p", backend)))
+    assert (call.read(), list(call.chunks())) == ("xy", ["xy"])
+    with pytest.raises(rm.ProgramError, match="no call"):
+        call.meta()
+
+
+def test_values_are_awaited_and_streamed_in_a_loop(backend: FakeBackend) -> None:
+    async def pieces(value: Value) -> list[tuple[str, object]]:
+        await value.ready()
+        return [(text, chunk and chunk.num_tokens) async for text, chunk in value.achunks()]
+
+    async def main() -> None:
+        running = CallValue(call_of(backend, "abcd"), Instance("p", backend))
+        assert await pieces(running) == [("ab", 1), ("cd", 2)]
+        assert running.settle() is None
+        assert await pieces(running) == [("abcd", 4)]
+        assert await pieces(GivenValue(3)) == [("3", None)]
+        span = SpanValue([("x", "text"), running])
+        assert await pieces(span) == [("x", None), ("abcd", 4)]
+        failing = ComputedValue(Instance("p", backend))
+        asyncio.get_running_loop().call_later(0.01, failing.put, "late")
+        assert await pieces(failing) == [("late", None)]
+
+    asyncio.run(asyncio.wait_for(main(), 20))

@@ -1,9 +1,11 @@
 import json
+import re
 
 import pytest
 
 from ramet.runtime.errors import InvalidArgument
-from ramet.runtime.graph import Call, Fork, Gen, Graph, Join, Read, Ref, Select, Text, renumber
+from ramet.runtime.graph import Call, Fork, Gen, Graph, Join, Read, Select, Text, label_of, renumber
+from ramet.runtime.graph_values import Ref
 
 NODES = (
     Text(id=0, parts=("Q: ", Ref(arg="q")), site="p.py:1"),
@@ -32,6 +34,14 @@ def test_a_graph_survives_the_wire():
         {"version": 1, "args": [], "nodes": []},
         {"version": 1, "name": "x", "args": [], "nodes": [{"kind": "Jump", "id": 0}]},
         {"version": 1, "name": "x", "args": [], "nodes": [{"kind": "Text", "id": 0, "speed": 1}]},
+        {"version": 1, "name": "x", "args": [], "nodes": [{"kind": "Text"}]},
+        {"version": 1, "name": "x", "args": [], "nodes": ["Text"]},
+        {"version": 1, "name": "x", "args": [], "nodes": [{"kind": "Read", "id": 0, "value": {}}]},
+        {"version": 1, "name": "x", "args": 3, "nodes": []},
+        {"version": "1", "name": "x", "args": [], "nodes": []},
+        [],
+        "graph",
+        None,
     ],
 )
 def test_what_is_no_graph_is_refused(data: dict):
@@ -57,10 +67,46 @@ def test_the_chart_has_every_node_and_edge():
     assert chart.count("-.->") == sum(kind == "data" for _, _, kind in GRAPH.edges())
 
 
+def test_a_chart_shows_any_text_as_it_is():
+    text = 'a"b\nc`d]e<br>f&lt;g#h;i\\j\x00k{#3}'
+    chart = Graph("p", (), (Text(id=0, parts=(text,)), Call(id=1, function="f.<lambda>")))
+    lines = chart.to_mermaid().splitlines()
+    assert lines[0] == "flowchart TD"
+    assert len(lines) == 3, "a box is one line"
+    labels = [line.split('["')[1].removesuffix('"]') for line in lines[1:]]
+    for label in labels:
+        assert not set('"`<>&') & set(label)
+    shown = unescaped(labels[0])
+    assert shown == text.replace("\n", "⏎").replace("\x00", "\ufffd")
+    assert unescaped(labels[1]) == "call f.<lambda>"
+
+
+def unescaped(label: str) -> str:
+    return re.sub(r"#(\d+);", lambda code: chr(int(code[1])), label)
+
+
 def test_a_notebook_shows_a_table_without_markup_from_texts():
-    shown = Graph("p", (), (Text(id=0, parts=("<b>",)),))._repr_html_()
-    assert "&lt;b&gt;" in shown
-    assert "<b>" not in shown
+    nodes = (Text(id=0, parts=("<b>&amp;\n",), site="<i>:1"), Call(id=1, function="<lambda>"))
+    shown = Graph("<u>", (), nodes)._repr_html_()
+    for text in ("&lt;b&gt;&amp;amp;", "&lt;i&gt;:1", "&lt;lambda&gt;", "&lt;u&gt;"):
+        assert text in shown
+    assert not re.search("<[bui]>|<lambda>", shown)
+
+
+def test_labels_are_short_and_say_what_a_node_does():
+    cases = [
+        (Text(id=0, parts=("a" * 50,)), "a" * 39 + "…"),
+        (Text(id=0, role="user", edge="end"), "end user"),
+        (Gen(id=0), "gen"),
+        (Gen(id=0, name="x"), "gen x"),
+        (Select(id=0, name="c", choices=(("a",), ("b",))), "select c of 2"),
+        (Fork(id=0, children=(1, 2)), "fork 2"),
+        (Join(id=0), "join gather_variable"),
+        (Call(id=0, function="f"), "call f"),
+        (Read(id=0, name="x", edge="begin"), "read begin x"),
+        (Read(id=0, value=Ref(node=3), edge="return"), "read return {#3}"),
+    ]
+    assert [label_of(node) for node, _ in cases] == [label for _, label in cases]
 
 
 def test_renumbering_moves_references_along():

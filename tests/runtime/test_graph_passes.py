@@ -1,4 +1,4 @@
-from ramet.runtime.graph import Call, Fork, Gen, Graph, Join, Node, Ref, Text
+from ramet.runtime.graph import Call, Fork, Gen, Graph, Join, Node, Read, Select, Text
 from ramet.runtime.graph_passes import (
     Label,
     constant_prefix,
@@ -8,6 +8,7 @@ from ramet.runtime.graph_passes import (
     optimise,
     unread_calls,
 )
+from ramet.runtime.graph_values import Ref
 
 
 def graph(*nodes: Node) -> Graph:
@@ -101,6 +102,10 @@ def test_calls_that_nobody_reads_are_reported():
         Gen(id=4),
     )
     assert [n.id for n in unread_calls(graph(*nodes))] == [3, 4]
+    named = (Fork(id=0, children=(1, 2)), Gen(id=1, branch=1, name="x"), Gen(id=2, name="y"))
+    assert [n.id for n in unread_calls(graph(*named))] == [1], "a fork's names are lost"
+    gathered = (*named[:2], Join(id=2, children=(1, 2), gathered={"x": (Ref(node=1),)}))
+    assert unread_calls(graph(*gathered)) == []
     joined = (*nodes[:4], Join(id=4, children=(1,), mode="concate_and_append"))
     assert unread_calls(graph(*joined)) == []
 
@@ -116,14 +121,53 @@ def test_labels_count_calls_on_the_longest_way():
         Call(id=6, function="f", args=(Ref(node=4),)),
     )
     assert labels(graph(*nodes)) == {
-        0: Label(0, 4),
-        2: Label(1, 3),
-        3: Label(2, 2),
+        0: Label(0, 3),
+        2: Label(1, 2),
+        3: Label(2, 1),
         4: Label(1, 2),
-        6: Label(3, 1),
+        6: Label(2, 1),
     }
 
 
 def test_optimise_is_both():
     after = optimise(equal_branches({"temperature": 0}))
     assert [n.kind for n in after.nodes] == ["Fork", "Text", "Gen", "Join"]
+
+
+def test_branches_that_set_or_read_differently_stay():
+    greedy = {"temperature": 0}
+    for second in (
+        [Gen(id=2, branch=2, name="b", params=greedy)],
+        [Text(id=2, branch=2, parts=("x",), special=True)],
+        [Read(id=2, branch=2, name="a", value=1)],
+        [Gen(id=2, branch=2, name="a", params=greedy), Text(id=3, branch=2, parts=("x",))],
+        [Select(id=2, branch=2, name="a", temperature=1.0)],
+        [],
+    ):
+        first = Gen(id=1, branch=1, name="a", params=greedy)
+        before = graph(Fork(id=0, children=(1, 2)), first, *second)
+        assert merge_equal_branches(before) == before
+
+
+def test_equal_branches_may_read_their_own_calls_and_each_fork_is_its_own():
+    def branch(number: int, first: int) -> tuple[Node, ...]:
+        return (
+            Gen(id=first, branch=number, name="a", params={"temperature": 0}),
+            Text(id=first + 1, branch=number, parts=(Ref(node=first, text=True), Ref(arg="q"))),
+            Select(id=first + 2, branch=number, choices=(("a", Ref(node=first)), ("b",))),
+        )
+
+    fork = Fork(id=0, children=(1, 2, 3))
+    after = merge_equal_branches(graph(fork, *branch(1, 1), *branch(2, 4), *branch(3, 7)))
+    assert [n.branch for n in after.nodes] == [0, 1, 1, 1]
+    apart = graph(
+        Fork(id=0, children=(1,)), *branch(1, 1), Fork(id=4, children=(2,)), *branch(2, 5)
+    )
+    assert merge_equal_branches(apart) == apart, "the context may have grown between"
+
+
+def test_passes_leave_their_graph_alone():
+    before = equal_branches({"temperature": 0})
+    for run in (merge_literals, merge_equal_branches, optimise):
+        run(before)
+        assert before == equal_branches({"temperature": 0})

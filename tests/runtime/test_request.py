@@ -48,6 +48,15 @@ from ramet.runtime.request import SamplingParams, check_seed, check_text, check_
         ("seed", "12"),
         ("seed", 1.5),
         ("seed", True),
+        ("priority", True),
+        ("priority", 2**31),
+        ("priority", "1"),
+        ("deadline", 0),
+        ("deadline", math.inf),
+        ("deadline", "1"),
+        ("cache", 1),
+        ("cache_salt", 1),
+        ("cache_salt", "\ud800"),
         pytest.param("max_new_tokens", 10**5000, id="huge max_new_tokens"),
         ("top_k", 2**31),
         pytest.param("seed", 10**5000, id="huge seed"),
@@ -86,6 +95,8 @@ def test_what_is_accepted():
     assert params.stop == ("a", "b")
     assert params.logit_bias == ((3, -100.0), (7, 1.0))
     assert SamplingParams.build({"stop": []}) == SamplingParams.build(None)
+    own = {"priority": -3, "deadline": 0.5, "cache": False, "cache_salt": "a"}
+    assert SamplingParams.build(own).to_wire() == own
     for seed in (None, -1, 2**63 - 1, 0):
         check_seed("seed", seed)
 

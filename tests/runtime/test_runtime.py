@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fake_engine import ISOLATIONS, children, no_leaks, start_runtime
 
+from ramet.runtime.client.call import Call
 from ramet.runtime.client.handle import Handle
 from ramet.runtime.client.transport import ProcessTransport
 from ramet.runtime.config import RuntimeConfig
@@ -246,13 +247,13 @@ def test_an_interrupted_caller_aborts_what_it_waits_for(monkeypatch: pytest.Monk
         def plan_a_hang(self: Handle, params: SamplingParams, **more: Any) -> Any:
             planned = plan(self, params, **{**more, "site": "hang"})
             calls.append(planned[1])
-            monkeypatch.setattr(planned[1], "exception", interrupt)
             return planned
 
-        def interrupt() -> None:
+        def interrupt(self: Call[Any]) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(Handle, "plan_generate", plan_a_hang)
+        monkeypatch.setattr(Call, "exception", interrupt)
         with pytest.raises(KeyboardInterrupt):
             runtime.generate(["a", "b"])
         for call in calls:
@@ -268,7 +269,9 @@ def test_fields_are_those_of_the_config_and_are_checked_before_anything_starts()
     assert children() == []
     names = [field.name for field in dataclasses.fields(RuntimeConfig)]
     signature = inspect.signature(Runtime.__init__)
-    assert list(signature.parameters)[1:] == names
+    assert list(signature.parameters)[1:] == [*names, "model_path"]
+    with pytest.raises(InvalidArgument, match="another word for model"):
+        Runtime("tiny", model_path="tiny")
     defaults = {field.name: field.default for field in dataclasses.fields(RuntimeConfig)}
     assert {name: signature.parameters[name].default for name in names} == defaults
 
@@ -306,6 +309,10 @@ def test_the_real_engine_runs_calls_forks_and_selections() -> None:
     assert stats["free_tokens"] + stats["cached_pool_tokens"] == stats["pool_tokens"]
     assert (stats["held_tokens"], stats["running"], stats["waiting"]) == (0, 0, 0)
     assert stats["contexts"] == 0
+    for table in ("call_sites", "programs"):
+        for name in ("calls", "prompt_tokens", "cached_tokens", "generated_tokens"):
+            assert sum(tally[name] for tally in stats[table].values()) == stats[name]
+        assert "Runtime.generate" in stats[table]
 
 
 def test_an_unknown_model_is_named() -> None:

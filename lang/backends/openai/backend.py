@@ -170,9 +170,13 @@ class OpenAI:
         return self._tokenizer
 
     def open(
-        self, *, seed: int | None = None, num_api_spec_tokens: int | None = None
+        self,
+        *,
+        seed: int | None = None,
+        name: str | None = None,
+        num_api_spec_tokens: int | None = None,
     ) -> OpenAIHandle:
-        """The first context of a program instance.
+        """The first context of a program instance; its `name` stays here.
 
         With a seed, each call sends one derived from it, the branch and the call's number; how far
         that fixes the answers is the server's business. Without one, no seed is sent.

@@ -72,8 +72,12 @@ class FieldRules:
         """Raise UnsupportedFeature for what the endpoint isn't known to honour."""
         for field, value in params.to_wire().items():
             name = _GEN_NAMES.get(field, field)
+            if params.constraint is not None and field == "constraint":
+                name, value = params.constraint.kind, params.constraint.text
             if field not in _STANDARD and name not in self.extra:
                 hint = f"; if the server does, say extra=[{name!r}]" if name in EXTRA else ""
+                if name == "regex":
+                    hint += " (a dtype is a regex, too)"
                 raise UnsupportedFeature(f"{name}={value!r}: {self.backend} doesn't offer it{hint}")
             if field in self.omit:
                 raise UnsupportedFeature(f"{name}={value!r}: omit= keeps it from {self.backend}")
@@ -119,7 +123,9 @@ class FieldRules:
         body: dict[str, Any] = {}
         for name, called in self.extra.items():
             field = "min_new_tokens" if name == "min_tokens" else name
-            if field in wire or name in _ALWAYS:
+            if (constraint := params.constraint) is not None and name == constraint.kind:
+                body[called] = constraint.text
+            elif field in wire or name in _ALWAYS:
                 body[called] = getattr(params, field)
         return body
 

@@ -65,9 +65,17 @@ class OpenAIHandle:
             self._pending += pieces
 
     def generate(
-        self, params: SamplingParams, *, stream: bool = False, site: str = ""
+        self,
+        params: SamplingParams,
+        *,
+        stream: bool = False,
+        site: str = "",
+        label: tuple[int, int] | None = None,
     ) -> Call[CallResult]:
-        """Queue a generation; raises UnsupportedFeature for what the endpoint can't honour."""
+        """Queue a generation; `site` and `label` mean nothing to an endpoint.
+
+        Raises UnsupportedFeature for what the endpoint can't honour.
+        """
         with self._lock:
             self._check_open()
             transcript = self._settled()
@@ -86,7 +94,13 @@ class OpenAIHandle:
             return self._start(work, transcript, stream)
 
     def select(
-        self, choices: Sequence[str], method: str, *, temperature: float = 0.0, site: str = ""
+        self,
+        choices: Sequence[str],
+        method: str,
+        *,
+        temperature: float = 0.0,
+        site: str = "",
+        label: tuple[int, int] | None = None,
     ) -> Call[CallResult]:
         """Queue a selection; raises UnsupportedFeature where the endpoint can't score a text."""
         check_method(method, temperature)
@@ -132,6 +146,9 @@ class OpenAIHandle:
                 )
                 for index in range(first, first + n)
             ]
+
+    def join(self, children: Sequence[OpenAIHandle]) -> None:
+        """Nothing: an endpoint has no use for it."""
 
     def close(self) -> None:
         """Take no more operations; calls in flight go on."""

@@ -97,6 +97,7 @@ def can_speculate(params: SamplingParams) -> bool:
         params.n == 1
         and not params.return_logprob
         and not params.min_new_tokens
+        and params.constraint is None
         and params.max_new_tokens != "context"
     )
 

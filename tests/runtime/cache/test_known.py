@@ -1,4 +1,5 @@
 from ramet.runtime.cache.known import EMPTY_PATH, KnownPaths, fold
+from ramet.runtime.cache.origin import Origin
 
 
 def test_a_path_is_known_by_all_its_tokens():
@@ -6,6 +7,15 @@ def test_a_path_is_known_by_all_its_tokens():
     known.remember(fold(EMPTY_PATH, [1, 2]), [3, 4, 5], [True, True, False])
     assert known.lookup(fold(EMPTY_PATH, [1, 2]), [3, 4, 5]) == [True, True, False]
     assert known.lookup(fold(EMPTY_PATH, [1]), [3, 4]) == [False, False]
+
+
+def test_it_says_who_made_a_path_go():
+    known = KnownPaths(10)
+    who = Origin("a.py:1", "p", 1, "")
+    known.remember(EMPTY_PATH, [1, 2, 3], [False, True, True], [(2, who)])
+    assert known.evictor(fold(EMPTY_PATH, [1, 2])) is who
+    assert known.evictor(fold(EMPTY_PATH, [1, 2, 3])) is None
+    assert known.evictor(fold(EMPTY_PATH, [1])) is None
 
 
 def test_the_oldest_is_forgotten_first():

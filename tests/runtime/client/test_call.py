@@ -37,13 +37,13 @@ def test_chunks_come_as_they_arrive_and_never_empty() -> None:
     reader.start()
     call.feed(_chunk("a", 1))
     assert first.wait(10)
-    assert seen == [Chunk("a", [1], None)]
+    assert seen == [Chunk("a", [1], None, 1)]
     call.feed(_chunk("", 2, logprobs=[[-1.0, 2, ""]]))
     call.feed(_chunk("é", 3, logprobs=[[-2.0, 3, "é"]]))
     call.feed(_chunk("", 4))
     call.finish({"ev": "done"})
     reader.join()
-    assert seen[1:] == [Chunk("é", [2, 3], [(-1.0, 2, ""), (-2.0, 3, "é")])]
+    assert seen[1:] == [Chunk("é", [2, 3], [(-1.0, 2, ""), (-2.0, 3, "é")], 3)]
     assert list(call.chunks()) == seen  # A later reader gets all of it.
 
 
@@ -70,7 +70,7 @@ def test_a_call_that_does_not_stream_is_one_chunk() -> None:
     call = _call(False, "whole", "")
     call.feed(_chunk("never", 1))
     call.finish({"ev": "done"})
-    assert list(call.chunks()) == [Chunk("whole", [7], None)]
+    assert list(call.chunks()) == [Chunk("whole", [7], None, 1)]
     assert list(call.chunks(1)) == []
 
 

@@ -318,6 +318,43 @@ def test_a_handle_keeps_its_runtime_alive() -> None:
     gc.collect()  # And with the last handle it ends, as the fixture checks.
 
 
+def test_the_program_is_named_and_a_label_goes_with_the_call(
+    runtime: Runtime, sent: list[dict[str, Any]]
+) -> None:
+    handle = runtime.open(name="qa")
+    assert handle.program.name == "qa"
+    handle.append([("a", "text")])
+    _done(handle.generate(PARAMS, label=(2, 5)))
+    _done(handle.select(["x", "y"], "token_length_normalized", label=(3, 0)))
+    _done(handle.generate(PARAMS))
+    assert [op["name"] for op in sent if op["op"] == "open"] == ["qa"]
+    calls = [op for op in sent if op["op"] in ("generate", "score")]
+    assert [(op.get("depth"), op.get("remaining")) for op in calls] == [
+        (2, 5),
+        (3, 0),
+        (None, None),
+    ]
+    with pytest.raises(InvalidArgument, match="name"):
+        runtime.open(name=3)  # type: ignore[arg-type]
+
+
+def test_join_says_whom_the_parent_waits_for(runtime: Runtime, sent: list[dict[str, Any]]) -> None:
+    parent = runtime.open()
+    parent.append([("ab", "text")])
+    children = parent.fork(3)
+    parent.join(children)
+    parent.join([])
+    fork, join = sent[-2:]
+    assert fork["op"] == "fork"
+    assert join == {**fork, "op": "join"}
+    (grandchild,) = children[0].fork(1)
+    for handle, others in ((parent, [grandchild]), (children[0], children), (parent, [parent])):
+        with pytest.raises(InvalidArgument, match="is no fork of"):
+            handle.join(others)
+    with pytest.raises(InvalidArgument, match="is no fork of"):
+        parent.join(runtime.open().fork(1))
+
+
 def test_abort_ends_this_contexts_calls(runtime: Runtime) -> None:
     handle, other = runtime.open(), runtime.open()
     calls = [handle.generate(PARAMS, stream=False, site="hang") for _ in range(2)]

@@ -330,3 +330,51 @@ def test_only_what_must_be_held_is_held(tokens: list[bytes], stops: list[str]) -
             assert complete.startswith(sent)
             assert len(complete) - len(sent) <= 1  # an incomplete character, one U+FFFD if cut
     assert out.finish().finished == "length"
+
+
+# Under a constraint
+
+
+def constrained(tokens: Sequence[str], whole: Sequence[str], **fields: object) -> TextOutput:
+    """Tokens under a constraint that accepts the texts of `whole`."""
+    fields.setdefault("max_new_tokens", "context")
+    out = TextOutput(
+        lambda i: tokens[i].encode() if i < len(tokens) else b"",
+        SamplingParams.build(fields),
+        (EOS,),
+        may_cut=lambda data, cut: bytes(data[:cut]).decode() in whole,
+    )
+    for i in range(len(tokens)):
+        out.push(i)
+        if out.finished:
+            break
+    return out
+
+
+def test_a_stop_counts_where_the_rest_is_whole() -> None:
+    out = constrained(["a)", "b)", "c)"], ["a)b"], stop=")")
+    assert (out.text, out.matched, out.finished) == ("a)b", ")", "stop")
+    out = constrained(["3b)"], ["3b"], stop=["b)", ")"])
+    assert (out.text, out.matched) == ("3b", ")")
+    out = constrained(["3b)"], ["3b", "3"], stop=["b)", ")"])
+    assert (out.text, out.matched) == ("3", "b)")
+    out = constrained(["a)", "b)"], ["a)b)"], stop=")", include_stop=True)
+    assert (out.text, out.matched) == ("a)b)", ")")
+
+
+def test_a_stop_id_counts_where_the_text_is_whole() -> None:
+    out = constrained(["a", "b", "c"], ["ab"], stop_token_ids=[1, 2])
+    assert (out.text, out.matched) == ("ab", 2)
+    out = constrained(["a", "b", "c"], ["ab"], stop_token_ids=[1, 2], include_stop=True)
+    assert (out.text, out.matched, out.kept) == ("ab", 1, 2)
+
+
+def test_a_complete_text_ends_before_min_tokens_and_limits() -> None:
+    params = SamplingParams.build({"min_tokens": 5, "max_tokens": 5, "stop": "kx"})
+    out = TextOutput(lambda i: b"ok"[i : i + 1], params, (EOS,), may_cut=lambda data, cut: True)
+    assert out.banned == ()
+    assert out.push(0) == Step("o", None, None)
+    assert out.push(1, complete=True) == Step("k", "stop", None)
+    assert (out.text, out.kept) == ("ok", 2)
+    last = TextOutput(lambda i: b"x", SamplingParams(max_new_tokens=1), (EOS,))
+    assert last.push(0, complete=True).finished == "stop"

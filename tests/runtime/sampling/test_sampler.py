@@ -24,7 +24,7 @@ PROMPT = frozenset({0, 4, 11})
 
 
 def row(index: int = 0, *, at: int = 0, key: int = 0, **fields: Any) -> SampleRow:
-    names = {"counts", "prompt_ids", "banned"} & set(fields)
+    names = {"counts", "prompt_ids", "banned", "mask"} & set(fields)
     extra = {name: fields.pop(name) for name in names}
     return SampleRow(at, SamplingParams(**fields), key, index, **extra)
 
@@ -285,3 +285,43 @@ def test_broken_logits_fail_alone(bad: float, heat: float) -> None:
 def test_an_empty_batch() -> None:
     assert sample(LOGITS, []) == []
     assert sample(LOGITS[:0], []) == []
+
+
+def mask_of(*tokens: int) -> bytes:
+    return sum(1 << token for token in tokens).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_only_what_the_mask_allows_is_sampled(temperature: float) -> None:
+    allowed = (2, 7, 13)
+    rows = [row(i, mask=mask_of(*allowed), temperature=temperature) for i in range(50)]
+    tokens = {sampled.token for sampled in sample(LOGITS, rows)}
+    best = max(allowed, key=lambda token: float(LOGITS[0, token]))
+    assert tokens == ({best} if temperature == 0 else set(allowed))
+
+
+def test_rows_without_a_mask_are_as_if_alone() -> None:
+    """B60 of the bug reports."""
+    free = [row(i, at=i % 4, key=i, top_p=0.8, return_logprob=True) for i in range(8)]
+    masked = [row(i, at=i % 4, key=i, mask=mask_of(1, 2)) for i in range(8)]
+    mixed = [one for pair in zip(masked, free, strict=True) for one in pair]
+    assert sample(LOGITS, mixed)[1::2] == sample(LOGITS, free)
+    assert sample(LOGITS, mixed)[::2] == sample(LOGITS, masked)
+
+
+def test_a_logprob_is_the_models_own_under_a_mask_too() -> None:
+    (sampled,) = sample(LOGITS, [row(mask=mask_of(5), return_logprob=True)])
+    assert sampled.token == 5
+    assert sampled.logprob == pytest.approx(float(LOGITS[0].log_softmax(-1)[5]))
+
+
+def test_bias_and_bans_act_within_the_mask() -> None:
+    banned, nothing = sample(
+        LOGITS,
+        [
+            row(mask=mask_of(3, 4), banned=(3,), temperature=0),
+            row(mask=mask_of(3), logit_bias={3: -100}),
+        ],
+    )
+    assert banned.token == 4
+    assert isinstance(nothing.error, InvalidArgument)

@@ -206,15 +206,18 @@ def test_what_the_backend_cannot_do_is_refused_by_name(
     assert server.requests == []
 
 
-def test_a_constraint_is_refused(serve: Serve, connect: Connect) -> None:
+@pytest.mark.parametrize("constraint", [{"regex": "[0-9]+"}, {"dtype": int}])
+def test_a_constraint_is_refused(
+    serve: Serve, connect: Connect, constraint: dict[str, Any]
+) -> None:
     """B15 of the bug reports."""
     server = serve()
 
     @rm.function
     def program(s: rm.ProgramState) -> None:
-        s += "Age:" + rm.gen("age", regex="[0-9]+")
+        s += "Age:" + rm.gen("age", **constraint)
 
-    with pytest.raises(rm.UnsupportedFeature, match="regex"):
+    with pytest.raises(rm.UnsupportedFeature, match=r"regex=.*OpenAI\('http://.*', 'stub'\)"):
         program.run(backend=connect(server))
     assert server.requests == []
 

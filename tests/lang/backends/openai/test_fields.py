@@ -69,6 +69,11 @@ REFUSED = {
     "min_tokens": 2,
     "ignore_eos": True,
     "include_stop": True,
+    "regex": "[0-9]+",
+    "priority": 1,
+    "deadline": 2.5,
+    "cache": True,
+    "cache_salt": "a",
 }
 
 
@@ -77,7 +82,7 @@ REFUSED = {
 def test_what_is_not_offered_is_refused_by_name(name: str, chat: bool) -> None:
     with pytest.raises(UnsupportedFeature, match=rf"{name}=.*OpenAI\('u', 'm'\)") as caught:
         body_of({name: REFUSED[name]}, chat=chat)
-    assert (f"extra=['{name}']" in str(caught.value)) == (name != "include_stop")
+    assert (f"extra=['{name}']" in str(caught.value)) == (name in EXTRA)
 
 
 def test_prompt_logprobs_are_refused() -> None:
@@ -103,7 +108,8 @@ def test_every_field_is_either_sent_or_refused() -> None:
         "top_logprobs_num": 2,
     }
     for field in dataclasses.fields(SamplingParams):
-        name = {"min_new_tokens": "min_tokens"}.get(field.name, field.name)
+        names = {"min_new_tokens": "min_tokens", "constraint": "regex"}
+        name = names.get(field.name, field.name)
         if name == "seed" or name not in values:
             assert name == "seed", f"{name} is new: send it or leave it refused, and test it here"
             continue
@@ -120,14 +126,15 @@ def test_every_field_is_either_sent_or_refused() -> None:
 def test_extras_are_sent_under_the_servers_names() -> None:
     found = rules({name: name for name in EXTRA})
     assert body_of({}, found)["top_k"] == -1
-    sent = body_of({**REFUSED, "include_stop": False}, found)
-    assert {name: sent[name] for name in REFUSED if name != "include_stop"} == {
+    sent = body_of({name: value for name, value in REFUSED.items() if name in EXTRA}, found)
+    assert {name: sent[name] for name in REFUSED if name in EXTRA} == {
         "top_k": 5,
         "min_p": 0.1,
         "repetition_penalty": 1.1,
         "stop_token_ids": (3,),
         "min_tokens": 2,
         "ignore_eos": True,
+        "regex": "[0-9]+",
     }
     renamed = body_of({"repetition_penalty": 1.2}, rules({"repetition_penalty": "repeat_penalty"}))
     assert renamed["repeat_penalty"] == 1.2

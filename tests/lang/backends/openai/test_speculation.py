@@ -77,6 +77,7 @@ def test_calls_that_sample_otherwise_need_their_own_text() -> None:
         {"n": 2},
         {"return_logprob": True},
         {"min_new_tokens": 2},
+        {"regex": "a"},
         {"max_new_tokens": "context"},
     ],
 )

@@ -1,0 +1,130 @@
+"""Guide: one sample under a constraint: what may come next, and when it is over.
+
+Rules, where a constraint meets the other arguments of a call:
+
+- **End.** The end ids are allowed exactly where the text so far is a whole one. Where nothing else
+  could follow, the text is over at once, whatever `min_tokens` and `ignore_eos` say.
+- **Stops.** A stop ends the text only where what stays of it is a whole one; elsewhere a stop text
+  is ordinary text, and a stop id an ordinary token. Where the text so far is a whole one, a token
+  that begins a stop is allowed besides those that the constraint allows, and then what completes
+  that stop. So `regex="[0-9]+", stop=")"` ends at `37)` with the value `37`.
+- **include_stop** makes the stop part of the value, which the constraint describes. So then
+  nothing is allowed besides, and a stop counts only where the text with it is a whole one.
+- **Special tokens** never are text; one may be sampled only as an end id or a stop id.
+"""
+
+from __future__ import annotations
+
+from ramet.runtime.errors import GrammarError
+from ramet.runtime.grammar.compiler import Grammar
+from ramet.runtime.grammar.matcher import Matcher
+from ramet.runtime.grammar.vocabulary import bits_of
+from ramet.runtime.request import SamplingParams
+
+
+class Guide:
+    """The matcher of one sample, with the stops that may follow it."""
+
+    def __init__(self, grammar: Grammar, params: SamplingParams, matcher: Matcher) -> None:
+        """A sample at the beginning; `matcher` is one of `grammar`, and the guide's own."""
+        assert grammar.vocabulary is not None
+        self._grammar = grammar
+        self._vocabulary = grammar.vocabulary
+        self._matcher = matcher
+        self._alive = True
+        """Whether the constraint takes the whole text so far; else a stop has begun."""
+        self._ends = 0 if params.ignore_eos else self._vocabulary.end_bits
+        self._stops = () if params.include_stop else tuple(s.encode() for s in params.stop)
+        special = (t for t in params.stop_token_ids if not self._vocabulary.token_bytes(t))
+        stop_ids = special if params.include_stop else params.stop_token_ids
+        self._stop_ids = bits_of(stop_ids)
+        self._begun: list[bytes] = []
+        """What is missing of the stops that have begun where they may."""
+        self._whole = _Prefix(grammar)
+        self._error: GrammarError | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the text is a whole one and the constraint allows no more."""
+        return self._error is None and self._alive and self._matcher.finished
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text so far is a whole one."""
+        return self._error is None and self._alive and self._matcher.accepting
+
+    def mask(self, may_end: bool) -> bytes:
+        """The tokens allowed next, as 32-bit words (`Vocabulary.packed`).
+
+        `may_end`: whether `min_tokens` have been sampled. Raises GrammarError if nothing may
+        follow, or if the constraint is too complex for the engine's limits.
+        """
+        if self._error is not None:
+            raise self._error
+        bits = 0
+        if self._alive:
+            bits = self._matcher.next_tokens
+            if may_end and self._matcher.accepting:
+                bits |= self._ends | self._stop_ids
+                for stop in self._stops:
+                    bits |= self._vocabulary.beginning(stop)
+        for rest in self._begun:
+            bits |= self._vocabulary.beginning(rest)
+        if not bits:
+            kind, text = self._grammar.constraint.kind, self._grammar.constraint.text
+            raise GrammarError(
+                f"{kind}={text!r:.200}: no token of this model can follow the text so far"
+            )
+        return self._vocabulary.packed(bits)
+
+    def push(self, token: int, may_end: bool) -> bool:
+        """Take the token that was sampled; whether the text is over now."""
+        begun = list(self._begun)
+        try:
+            if self._alive:
+                if may_end and self._matcher.accepting:
+                    begun += self._stops
+                self._alive = self._matcher.advance(token)
+            text = self._vocabulary.token_bytes(token)
+            # One that the token completes is over: the sample's output ends with it.
+            self._begun = [
+                rest[len(text) :]
+                for rest in begun
+                if len(text) < len(rest) and rest.startswith(text)
+            ]
+            return self.finished
+        except GrammarError as error:
+            # It belongs to this sample; it is raised when that asks for the next token.
+            self._error = error
+            return False
+
+    def may_cut(self, data: bytes | bytearray, cut: int) -> bool:
+        """Whether the first `cut` bytes of the sample's text are a whole one."""
+        try:
+            return self._whole.accepts(data, cut)
+        except GrammarError:
+            return False
+
+
+class _Prefix:
+    """Which beginnings of a growing text are whole ones, byte by byte."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._matcher: Matcher | None = None
+        self._taken = 0
+        self._failed: int | None = None
+
+    def accepts(self, data: bytes | bytearray, cut: int) -> bool:
+        """Whether `data[:cut]` satisfies the constraint; `data` only ever grows."""
+        if self._matcher is None:
+            self._matcher = self._grammar.byte_matcher()
+        if cut < self._taken:
+            self._matcher.rollback(self._taken - cut)
+            self._taken = cut
+        while self._taken < cut and self._taken != self._failed:
+            if self._matcher.advance(data[self._taken]):
+                self._taken += 1
+            else:
+                self._failed = self._taken
+        return self._taken == cut and self._matcher.accepting

@@ -1,0 +1,96 @@
+"""A Pattern in llguidance's Lark syntax, as one terminal made of smaller ones.
+
+Whatever contains something else gets a terminal of its own, so that the text is never nested and a
+large set of characters stands in it once.
+"""
+
+from __future__ import annotations
+
+from ramet.runtime.grammar.charset import Ranges
+from ramet.runtime.grammar.pattern import Alt, Cat, Chars, Pattern, Repeat
+
+HEADER = '%llguidance {"no_forcing": true}\n'
+"""Masks show every token that may come next, not only the first of a forced text: forcing is a
+step of its own."""
+
+INLINE_RANGES = 4
+"""Larger sets of characters are named."""
+
+
+def lark_text(pattern: Pattern) -> str:
+    """A grammar whose texts are those of `pattern`."""
+    writer = _Writer()
+    body = writer.expression(pattern)
+    rules = [f"{name}: {text}" for text, name in writer.terminals.items()]
+    return "\n".join((f"{HEADER}start: WHOLE", f"WHOLE: {body}", *rules, ""))
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.terminals: dict[str, str] = {}
+        """Names of terminals, by what they are."""
+        self._sets: dict[Ranges, str] = {}
+
+    def expression(self, pattern: Pattern) -> str:
+        """The right side of a terminal's rule."""
+        match pattern:
+            case Chars():
+                return self._chars(pattern.ranges)
+            case Cat():
+                return self._cat(pattern.parts)
+            case Alt():
+                return " | ".join(map(self._operand, pattern.options))
+            case Repeat():
+                return self._operand(pattern.body) + _count(pattern.low, pattern.high)
+
+    def _operand(self, pattern: Pattern) -> str:
+        """An expression that binds as one: an alternative of literal text, or a terminal."""
+        if isinstance(pattern, Chars):
+            return self._chars(pattern.ranges)
+        text = self.expression(pattern)
+        return text if isinstance(pattern, Cat) and " " not in text else self._named(text)
+
+    def _cat(self, parts: tuple[Pattern, ...]) -> str:
+        found: list[str] = []
+        literal = ""
+        for part in parts:
+            if isinstance(part, Chars) and _is_single(part.ranges):
+                literal += _point(part.ranges[0][0])
+                continue
+            if literal:
+                found.append(f"/{literal}/")
+                literal = ""
+            found.append(self._operand(part))
+        if literal:
+            found.append(f"/{literal}/")
+        return " ".join(found) or '""'
+
+    def _chars(self, ranges: Ranges) -> str:
+        if _is_single(ranges):
+            return f"/{_point(ranges[0][0])}/"
+        if (known := self._sets.get(ranges)) is not None:
+            return known
+        inner = "".join(
+            _point(first) if first == last else f"{_point(first)}-{_point(last)}"
+            for first, last in ranges
+        )
+        text = f"/[{inner}]/"
+        self._sets[ranges] = text if len(ranges) <= INLINE_RANGES else self._named(text)
+        return self._sets[ranges]
+
+    def _named(self, text: str) -> str:
+        return self.terminals.setdefault(text, f"T{len(self.terminals)}")
+
+
+def _is_single(ranges: Ranges) -> bool:
+    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+
+
+def _point(code: int) -> str:
+    return f"\\x{{{code:x}}}"
+
+
+def _count(low: int, high: int | None) -> str:
+    if high is None:
+        return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
+    return "?" if (low, high) == (0, 1) else f"{{{low},{high}}}"

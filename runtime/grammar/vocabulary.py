@@ -1,0 +1,127 @@
+"""Vocabulary: a tokenizer as the mask engine has it, and sets of tokens as bits.
+
+A set of tokens is an int whose bit `i` stands for token `i`. Special tokens and end ids have no
+text here: no constraint accepts them by how they are spelled.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ramet.runtime.errors import UnsupportedFeature
+from ramet.runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import llguidance
+
+
+class Vocabulary:
+    """The tokens of one model. Building the engine's side takes a third of a second for 49,152
+    tokens, and happens when it is first asked for."""
+
+    def __init__(self, tokenizer: Tokenizer, size: int | None = None) -> None:
+        self.size = tokenizer.vocab_size if size is None else size
+        """The model's number of tokens, which may exceed the tokenizer's."""
+        self.end_ids = tokenizer.eos_ids
+        """Tokens that end a text."""
+        self.token_bytes = tokenizer.token_bytes
+        """The bytes that a token adds to a text."""
+        self._tokenizer = tokenizer
+        self.beginning = functools.lru_cache(maxsize=256)(self._begin)
+        """The tokens that begin a text, or that it begins."""
+        self._silent = tokenizer.special_ids.union(tokenizer.eos_ids)
+
+    @functools.cached_property
+    def native(self) -> llguidance.LLTokenizer:
+        """The mask engine's tokenizer; raises UnsupportedFeature without the package."""
+        ids = range(min(self.size, self._tokenizer.vocab_size))
+        table = [self._spelling(token) for token in ids]
+        ends = [token for token in self.end_ids if token < len(table)]
+        wrapper = _Table(table, sorted(self._silent.intersection(ids)), ends)
+        native: llguidance.LLTokenizer = mask_engine().LLTokenizer(wrapper, eos_token=ends or None)
+        return native
+
+    @functools.cached_property
+    def end_bits(self) -> int:
+        """The set of the end ids."""
+        return bits_of(self.end_ids)
+
+    def text_bits(self, mask: bytes) -> int:
+        """The tokens with text of a mask that the engine computed."""
+        return int.from_bytes(mask, "little") & self._texts
+
+    def packed(self, bits: int) -> bytes:
+        """A set as 32-bit words, little-endian, one bit for each token of the model."""
+        return bits.to_bytes((self.size + 31) // 32 * 4, "little")
+
+    def _begin(self, text: bytes) -> int:
+        ordered = self._ordered
+        found = 0
+        for end in range(1, len(text)):
+            at = bisect_left(ordered, (text[:end], -1))
+            while at < len(ordered) and ordered[at][0] == text[:end]:
+                found |= 1 << ordered[at][1]
+                at += 1
+        at = bisect_left(ordered, (text, -1))
+        while at < len(ordered) and ordered[at][0].startswith(text):
+            found |= 1 << ordered[at][1]
+            at += 1
+        return found
+
+    @functools.cached_property
+    def _texts(self) -> int:
+        return bits_of(token for _, token in self._ordered)
+
+    @functools.cached_property
+    def _ordered(self) -> list[tuple[bytes, int]]:
+        """(bytes, id) of all tokens with text, ascending."""
+        ids = range(min(self.size, self._tokenizer.vocab_size))
+        pairs = ((self.token_bytes(token), token) for token in ids if token not in self._silent)
+        return sorted(pair for pair in pairs if pair[0])
+
+    def _spelling(self, token: int) -> bytes:
+        if token in self._silent:
+            return (self._tokenizer.special_text(token) or f"<special {token}>").encode()
+        return self.token_bytes(token)
+
+
+def bits_of(tokens: Iterable[int]) -> int:
+    """A set of tokens as bits."""
+    found = bytearray()
+    for token in tokens:
+        byte = token // 8
+        if byte >= len(found):
+            found.extend(bytes(byte + 1 - len(found)))
+        found[byte] |= 1 << token % 8
+    return int.from_bytes(found, "little")
+
+
+def mask_engine() -> Any:
+    """The package `llguidance`; raises UnsupportedFeature where it isn't installed."""
+    try:
+        import llguidance
+    except ImportError as error:
+        raise UnsupportedFeature(
+            "constraints need the package llguidance, which is not installed"
+        ) from error
+    return llguidance
+
+
+class _Table:
+    """What the mask engine reads of a tokenizer: token ids by their bytes."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokens: Sequence[bytes], special: Sequence[int], ends: Sequence[int]):
+        self.tokens = tokens
+        self.special_token_ids = special
+        # Without an end id the engine adds a token of its own, beyond the vocabulary.
+        self.eos_token_id = ends[0] if ends else None
+
+    def __call__(self, text: str) -> list[int]:
+        """Its token ids; asked for only where text is forced, which no grammar of ours allows."""
+        raise NotImplementedError

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ramet.runtime.errors import GrammarError
+from ramet.runtime.grammar.acceptance import check_text_against
+from ramet.runtime.grammar.compiler import Compiler, Limits
+from ramet.runtime.grammar.spec import Constraint
+from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.tokenizer import Tokenizer
+
+
+def regex(text: str) -> Constraint:
+    return Constraint("regex", text)
+
+
+def test_the_last_used_are_kept() -> None:
+    compiler = Compiler(Vocabulary(Tokenizer.tiny()), capacity=2)
+    a = compiler.compile(regex("a"))
+    b = compiler.compile(regex("b"))
+    assert compiler.compile(regex("a")) is a
+    compiler.compile(regex("c"))
+    assert compiler.compile(regex("a")) is a
+    assert compiler.compile(regex("b")) is not b
+
+
+def test_a_failure_is_not_kept_and_harms_nobody() -> None:
+    compiler = Compiler(Vocabulary(Tokenizer.tiny()), limits=Limits(compile_fuel=20_000))
+    bad = regex("|".join(f"word{i * 7919 % 10**6}" for i in range(3000)))
+    good = compiler.compile(regex("ab"))
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="refuses it"):
+            compiler.compile(bad)
+    assert good.matcher().advance(ord("a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "refused"),
+    [
+        ("(a+)+$", ["a" * 2000], ["a" * 2000 + "b", ""]),
+        ("(a?){40}", ["", "a" * 40], ["a" * 41]),
+        ("(a?){50}a{50}", ["a" * 50, "a" * 100], ["a" * 49, "a" * 101]),
+        ("[0-9]{1,100000}", ["1", "1" * 5000], ["", "x"]),
+        ("[0-9a-f]{3,15000}", ["abc", "1" * 15000], ["ab", "1" * 15001]),
+        ("([a-z]{1,50} ){1,1000}", ["a " * 1000], ["a " * 1001, "a" * 51 + " "]),
+        ("(.*a.{20}){3}", [("a" + "x" * 20) * 3], ["x" * 80]),
+    ],
+)
+def test_hostile_regexes_are_enforced(text: str, accepted: list[str], refused: list[str]) -> None:
+    """B40 and B41 of the bug reports."""
+    constraint = regex(text)
+    assert [bool(check_text_against(constraint, one)) for one in accepted] == [True] * len(accepted)
+    assert [bool(check_text_against(constraint, one)) for one in refused] == [False] * len(refused)
+
+
+def test_ten_thousand_alternatives() -> None:
+    names = [f"w{i * 7919 % 10**6}" for i in range(10_000)]
+    constraint = regex("|".join(names))
+    assert check_text_against(constraint, names[1234])
+    assert not check_text_against(constraint, "w1234567")
+    assert Compiler(Vocabulary(Tokenizer.tiny())).compile(constraint).matcher().next_tokens
+
+
+def test_without_the_mask_engine_only_constraints_fail() -> None:
+    code = """
+import sys
+for name in ("llguidance", "regex", "lark", "pydantic"):
+    sys.modules[name] = None
+from ramet.runtime.engine import Engine
+from ramet.runtime.config import RuntimeConfig
+from ramet.runtime.runtime import Runtime
+from ramet.runtime.errors import UnsupportedFeature
+with Runtime("tiny", isolation="thread", pool_tokens=1024) as runtime:
+    assert runtime.generate("hello", {"max_tokens": 3})["meta"]["completion_tokens"] <= 3
+    try:
+        runtime.generate("hello", {"regex": "[0-9]"})
+    except UnsupportedFeature as error:
+        assert "llguidance" in str(error)
+    else:
+        raise AssertionError("unconstrained")
+    assert runtime.generate("hello", {"max_tokens": 3})["text"] is not None
+print("fine")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "fine", done.stderr
