@@ -7,8 +7,7 @@ A branch turns expressions into operations on its handle and keeps a future for 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ramet.lang.backends.protocol import Handle, Piece
 from ramet.lang.conversation import Conversation
@@ -16,6 +15,7 @@ from ramet.lang.errors import Cancelled, ProgramError
 from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Text, nodes_of
 from ramet.lang.instance import Instance
 from ramet.lang.joins import inheritance, is_new, new_names
+from ramet.lang.reading import Reading
 from ramet.lang.reasoning import variables_of
 from ramet.lang.session import session
 from ramet.lang.values import (
@@ -25,12 +25,9 @@ from ramet.lang.values import (
     Segment,
     SpanValue,
     Value,
-    achunks_of,
-    chunks_of,
     text_of,
 )
-from ramet.runtime.client.call import Chunk
-from ramet.runtime.request import SamplingParams, shown
+from ramet.runtime.request import SamplingParams
 
 GATHER, APPEND = "gather_variable", "concate_and_append"
 """The modes of `join`."""
@@ -63,7 +60,8 @@ class Branch:
         self._handle = handle
         self._order = threading.RLock()
         self._ended: str | None = None
-        self._forked = False
+        self.forked = False
+        """Whether it has been forked."""
         if parent is None:
             tokenizer = instance.backend.tokenizer
             bos = tokenizer.bos_id
@@ -79,7 +77,9 @@ class Branch:
         self.inherited = inheritance(self.variables)
         """The names that its parent had, and what a join must know of them."""
         self._mark = self.conversation.mark()
-        instance.add_branch(self)
+        self.reading = Reading(self)
+        """What can be asked of it."""
+        instance.branches[self] = None
 
     def append(self, value: object) -> None:
         """Append an expression; waits for nothing. Nothing is sent if an argument is wrong."""
@@ -107,7 +107,7 @@ class Branch:
         """`n` branches that go on from here."""
         with self._order:
             self._check_open()
-            self._forked = True
+            self.forked = True
             handles = self._handle.fork(n)
             numbers = self.instance.recording.fork(self.number, n)
             first, self._num_children = self._num_children, self._num_children + n
@@ -171,7 +171,8 @@ class Branch:
     def put(self, name: str, value: Value) -> None:
         """Give a variable one more value."""
         self.variables.setdefault(name, []).append(value)
-        self.instance.announce()
+        if self.instance.watched:
+            self.instance.changed.announce()
 
     def start_span(self, name: str) -> int:
         """Where the text of a variable-to-be begins, for `assign_span`."""
@@ -185,132 +186,9 @@ class Branch:
         self.put(name, value)
         return value
 
-    def note_read(self, name: str) -> None:
-        """Record that the body itself takes a value out."""
-        instance = self.instance
-        if not instance.body_over and Instance.current() is instance:
-            instance.recording.read(self.number, name)
-
-    def find(self, name: str) -> list[Value]:
-        """All values of a variable, at least one; waits while the body may still set it.
-
-        Raises the program's failure, or ProgramError naming the variables that there are.
-        """
-        if not self.has(name) and self.is_root and self.instance.body_over:
-            self.instance.wait_finished()  # What is still going on may be why it is missing.
-        return self._found(name)
-
-    async def afind(self, name: str) -> list[Value]:
-        """`find` without blocking the event loop."""
-        if self.is_root:
-            await self.instance.await_for(lambda: name in self.variables)
-            if name not in self.variables and self.instance.body_over:
-                await self.instance.await_finished()
-        return self._found(name)
-
-    def _found(self, name: str) -> list[Value]:
-        if name not in self.variables:
-            if self.is_root:
-                self.instance.raise_failure()
-            known = ", ".join(sorted(self.variables)) or "none"
-            hint = "; those of a fork come to its parent with join()" if self._forked else ""
-            raise ProgramError(
-                f"there is no variable {shown(name)}; the variables are: {known}{hint}"
-            )
-        return self.variables[name]
-
-    def has(self, name: str) -> bool:
-        """Whether there is such a variable; waits while the body may still set it."""
-        if self.is_root:
-            self.instance.wait_for(lambda: name in self.variables)
-        return name in self.variables
-
-    def complete(self) -> None:
-        """Wait until no text can come that the caller doesn't write itself, and raise failures."""
-        if self.is_root:
-            self.instance.wait_for(lambda: False)
-            self.instance.raise_failure()
-
-    async def acomplete(self) -> None:
-        """`complete` without blocking the event loop."""
-        if self.is_root:
-            await self.instance.await_for(lambda: False)
-            self.instance.raise_failure()
-
-    def text(self) -> str:
-        """The whole text, waiting for what it needs."""
-        self.complete()
-        return text_of(list(self.segments))
-
-    async def ready(self) -> None:
-        """Wait, without blocking the event loop, until `text` and `messages` wait for nothing."""
-        await self.acomplete()
-        for part in list(self.segments):
-            if isinstance(part, CallValue):
-                await part.ready()
-
-    def messages(self) -> list[dict[str, Any]]:
-        """The chat messages, waiting for what they need."""
-        self.complete()
-        return self.conversation.messages()
-
-    def sync(self) -> None:
-        """Wait until everything appended so far is done, and raise the first error."""
-        self.complete()
-        for call in self.calls():
-            call.read()
-
-    def error(self) -> BaseException | None:
-        """The first error of the program or its calls, after waiting for them; None without one."""
-        instance = self.instance
-        self.check_may_wait()
-        try:
-            self.sync()
-        except Exception as error:
-            return error
-        if self.is_root and instance.body_over:
-            instance.wait_finished()
-        return instance.deliver() if self.is_root else None
-
-    def check_may_wait(self) -> None:
-        """Raise ProgramError if `sync` would block the event loop of an async body."""
-        if not self.instance.inside or any(not call.done() for call in self.calls()):
-            self.instance.check_may_block()
-
     def calls(self) -> list[CallValue]:
         """The calls in its own text."""
         return [part for part in self.segments[self.start :] if isinstance(part, CallValue)]
-
-    def stream(self) -> Iterator[str]:
-        """The text as it comes, to the end of the body; raises the program's failure then."""
-        position = 0
-        instance = self.instance
-        while True:
-            if self.is_root:
-                instance.wait_for(lambda: len(self.segments) > position)  # noqa: B023
-            if len(self.segments) <= position:
-                break
-            yield from chunks_of(self.segments[position])
-            position += 1
-        if self.is_root and instance.body_over:
-            instance.wait_finished()
-            instance.raise_failure()
-
-    async def astream(self) -> AsyncIterator[tuple[str, Chunk | None]]:
-        """The text as it comes, without blocking the event loop, with the chunks of its calls."""
-        position = 0
-        instance = self.instance
-        while True:
-            if self.is_root:
-                await instance.await_for(lambda: len(self.segments) > position)  # noqa: B023
-            if len(self.segments) <= position:
-                break
-            async for piece in achunks_of(self.segments[position]):
-                yield piece
-            position += 1
-        if self.is_root and instance.body_over:
-            await instance.await_finished()
-            instance.raise_failure()
 
     def end(self, why: str = "has ended") -> None:
         """Take no more text and calls; what is queued goes on."""
@@ -318,7 +196,7 @@ class Branch:
             if self._ended is None:
                 self._ended = why
                 self._handle.close()
-                self.instance.drop_branch(self)
+                self.instance.branches.pop(self, None)
 
     def cancel(self, why: str) -> None:
         """Abort its calls: for the root the whole program, for a fork its own."""
@@ -390,11 +268,13 @@ class Branch:
         self.segments.append(value)
         for name, seen in variables_of(node, value):
             self.variables.setdefault(name, []).append(seen)
-        instance.announce()
+        if instance.watched:
+            instance.changed.announce()
         return value
 
     def _emit(self, pieces: list[Piece]) -> None:
         if pieces and (pieces := [piece for piece in pieces if piece[0]]):
             self._handle.append(pieces)
             self.segments += pieces
-            self.instance.announce()
+            if self.instance.watched:
+                self.instance.changed.announce()

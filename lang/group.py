@@ -65,7 +65,7 @@ class ProgramStateGroup:
         self._check(mode)
         if mode == APPEND:
             for state in self.states:
-                state._branch.check_may_wait()
+                state._branch.reading.check_may_wait()
         self._joined = True
         branches = [state._branch for state in self.states]
         self._parent._branch.join(branches, mode)
@@ -77,7 +77,7 @@ class ProgramStateGroup:
         self._check(mode)
         if mode == APPEND:
             for state in self.states:
-                await state._branch.ready()
+                await state._branch.reading.ready()
         self.join(mode)
 
     def _check(self, mode: str) -> None:

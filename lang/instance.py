@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import hashlib
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ramet.lang.backends.protocol import Backend
 from ramet.lang.errors import Cancelled, ProgramError
 from ramet.lang.expr import Gen, Select
-from ramet.lang.loops import Bell, running_loop
+from ramet.lang.loops import running_loop
 from ramet.lang.recording import Recording
 from ramet.lang.scope import Scope
 from ramet.lang.session import session
-from ramet.lang.threads import Claimable
 from ramet.lang.values import CallValue
 from ramet.lang.watched import WatchedCondition
 from ramet.runtime.client.call import Call
@@ -34,9 +31,6 @@ if TYPE_CHECKING:
 _current: contextvars.ContextVar[Instance | None] = contextvars.ContextVar(
     "ramet_instance", default=None
 )
-
-MAX_NESTING = 64
-"""How deep programs may run programs; a waiting one may run its child on its own stack."""
 
 
 def _nothing() -> None:
@@ -85,26 +79,25 @@ class Instance:
         self.recording = Recording()
         """What it has done so far, as a graph to be."""
         self._parent = parent
-        self._scope = Scope(self)
+        self.scope: Scope = Scope(self, seed, 0 if parent is None else parent.scope.depth + 1)
+        """From which the seeds of nested programs derive."""
         self._detached = False
         self._interrupt: Callable[[], object] = _nothing
-        self._seed = seed
         self._timeout = timeout
         self._claimed = False
         self._runner: int | None = None
         self._body: Callable[[], object] = _nothing
         self._delivered = False
-        self._branches: dict[Branch, None] = {}
+        self.branches: dict[Branch, None] = {}
+        """Those that are open; the end of the body closes them."""
         self.calls: list[tuple[Gen | Select, str, CallValue]] = []
         """Every call so far with its branch's path, in the order in which they were made."""
         self._values: list[CallValue] = []
         self._nested: list[Instance] = []
-        self._spare: deque[Claimable] = deque()  # What no thread was free for.
         # Added to and taken from by any thread without the lock; see `_part_over`.
         self._open: set[object] = set()
         self._alarm: int | None = None
         self._callbacks: list[Callable[[Instance], object]] = []
-        self._depth: int = 0 if parent is None else parent._depth + 1
         if parent is not None:
             parent._adopt(self)
 
@@ -121,33 +114,6 @@ class Instance:
         if not self._detached:
             return self._runner == threading.get_ident()
         return self._runs_here()
-
-    def nested_seed(self, name: str) -> int | None:
-        """The seed of the nested program `name`, which is about to start; None if this run has
-        none. Raises ProgramError if programs are nested too deep."""
-        if self._depth >= MAX_NESTING:
-            raise ProgramError(f"{name}: programs are nested more than {MAX_NESTING} deep")
-        scope = self._scope.here()
-        number, scope.num_nested = scope.num_nested, scope.num_nested + 1
-        if self._seed is None:
-            return None
-        stream = f"{self._seed}|nested|{scope.path}{number}".encode()
-        return int.from_bytes(hashlib.blake2b(stream, digest_size=8).digest(), "little")
-
-    @contextlib.contextmanager
-    def call_scope(self, number: int | None = None) -> Iterator[None]:
-        """What runs inside is the `number`-th `call` of a function here, by default the next."""
-        path = f"{number}."
-        if number is None:
-            outer = self._scope.here()
-            path = f"{outer.path}{outer.num_calls}."
-            outer.num_calls += 1
-        tokens = _current.set(self), Scope(self, path).enter()
-        try:
-            yield
-        finally:
-            _current.reset(tokens[0])
-            Scope.leave(tokens[1])
 
     def prepare(
         self,
@@ -198,39 +164,12 @@ class Instance:
         self.check_may_block()
         if self.claim():
             self.run_body()
-        self.wait_until(lambda: self.body_over or ready())
-
-    def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready()`, and meanwhile do here what no thread was free for."""
-        while True:
-            with self.changed:
-                while not ready() and not self._spare:
-                    self.changed.wait()
-                if ready():
-                    return
-                part = self._spare.popleft()
-            if part.claim():
-                part.run_body()
-
-    def start_part(self, part: Claimable) -> None:
-        """Run a part of this run on a free thread; if there is none, whoever waits for the run may
-        do it, so that a full house can't deadlock."""
-        if not session.threads.start(part):
-            with self.changed:
-                self._spare.append(part)
-                self.changed.notify_all()
+        self.changed.wait_until(lambda: self.body_over or ready())
 
     async def await_for(self, ready: Callable[[], bool]) -> None:
         """`wait_for` without blocking the event loop."""
-        if self.inside or ready():
-            return
-        bell = Bell(session.loops)
-        self.changed.watch(bell.ring)
-        try:
-            while not self.body_over and not ready():
-                await bell.wait()
-        finally:
-            self.changed.unwatch(bell.ring)
+        if not self.inside and not ready():
+            await self.changed.await_until(lambda: self.body_over or ready())
 
     def check_may_block(self) -> None:
         """Raise ProgramError if waiting for this run here would block the loop of an async body."""
@@ -245,11 +184,6 @@ class Instance:
                 "`async for … in s.text_async_iter()` or `await forks.ajoin(mode)`"
             )
 
-    async def await_finished(self) -> None:
-        """Wait, without blocking the event loop, until it is over."""
-        if not self.finished:
-            await session.loops.wait(lambda wake: self.on_finish(lambda _: wake()))
-
     def wait_finished(self) -> None:
         """Wait until it is over, running what nobody has started."""
         if self.finished:
@@ -257,10 +191,10 @@ class Instance:
         self.check_may_block()
         if self.claim():
             self.run_body()
-        self.wait_until(lambda: self.body_over)
+        self.changed.wait_until(lambda: self.body_over)
         for nested in self._nested:
             nested.wait_finished()
-        self.wait_until(lambda: self.finished)
+        self.changed.wait_until(lambda: self.finished)
 
     def on_finish(self, callback: Callable[[Instance], object]) -> None:
         """Have `callback(self)` called once it is over, on the thread that ends it."""
@@ -278,22 +212,6 @@ class Instance:
         call.add_done_callback(self._part_over)
         if self.failure is not None:
             value.abort()
-
-    def announce(self) -> None:
-        """Tell whoever waits that there is new text, or a new variable."""
-        if self.watched:
-            with self.changed:
-                self.changed.notify_all()
-
-    def add_branch(self, branch: Branch) -> None:
-        """Close `branch` when the body ends, at the latest."""
-        with self.changed:
-            self._branches[branch] = None
-
-    def drop_branch(self, branch: Branch) -> None:
-        """Forget a branch that has been closed."""
-        with self.changed:
-            self._branches.pop(branch, None)
 
     def fail(self, error: BaseException) -> None:
         """End it with `error`: everything that isn't done is aborted. Only the first one counts."""
@@ -338,7 +256,7 @@ class Instance:
         if self.body_over:
             return
         with self.changed:
-            branches = list(self._branches)
+            branches = list(self.branches)
         for branch in branches:
             branch.end()
         with self.changed:
@@ -363,7 +281,7 @@ class Instance:
                 self.failure = next((error for error in errors if error is not None), None)
             self._values, self._nested = [], []
             self._interrupt = _nothing
-            self._spare.clear()
+            self.changed.drop_parts()
             self.finished = True
             callbacks, self._callbacks = self._callbacks, []
             if self._alarm is not None:
@@ -381,3 +299,19 @@ class Instance:
 
     def _unheard(self) -> BaseException | None:
         return None if self._delivered else self.failure
+
+
+@contextlib.contextmanager
+def running(instance: Instance) -> Iterator[None]:
+    """What runs inside belongs to `instance`."""
+    token = _current.set(instance)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+async def await_end(instance: Instance) -> None:
+    """Wait, without blocking the event loop, until a run is over."""
+    if not instance.finished:
+        await session.loops.wait(lambda wake: instance.on_finish(lambda _: wake()))

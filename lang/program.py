@@ -76,7 +76,8 @@ class Function:
 
         Takes what `trace` takes. Runs of the result give what runs of this program give, equal
         seeds included; only functions in `call(fn, …)` still run, as soon as their arguments are
-        known. A call whose value nobody can read is warned of.
+        known. Values that the body sets are taken as they are while it is traced. A call whose
+        value nobody can read is warned of.
         """
         given = {*self._arguments.bound, *constants}
         arguments = self._arguments.without(given)

@@ -18,7 +18,7 @@ from ramet.lang.backends.protocol import Backend, Handle
 from ramet.lang.batch import BatchOptions, run_all
 from ramet.lang.branch import Branch
 from ramet.lang.errors import Cancelled, ProgramError, UnsupportedFeature
-from ramet.lang.instance import Instance
+from ramet.lang.instance import Instance, await_end
 from ramet.lang.options import RunOptions, batch_options, split
 from ramet.lang.session import session
 from ramet.lang.state import ProgramState
@@ -100,10 +100,10 @@ class Runner:
         if options.stream:
             return state
         try:
-            await instance.await_finished()
+            await await_end(instance)
         except asyncio.CancelledError:
             instance.fail(Cancelled(f"{self._name}: the task that ran it was cancelled"))
-            await instance.await_finished()
+            await await_end(instance)
             raise
         instance.raise_failure()
         return state
@@ -160,7 +160,7 @@ class Runner:
         seed = options.seed
         if parent is not None:
             parent.raise_failure()
-            nested = parent.nested_seed(self._name)
+            nested = parent.scope.nested_seed(self._name)
             seed = nested if seed is None else seed
         handle = self._open(backend, seed)
         instance = Instance(

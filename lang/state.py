@@ -43,19 +43,19 @@ class ProgramState:
 
     def __getitem__(self, name: str) -> Any:
         value = self._last(name)
-        self._branch.note_read(name)
+        self._branch.reading.note_read(name)
         return value.read()
 
     def __setitem__(self, name: str, value: object) -> None:
         self.set_var(name, value)
 
     def __contains__(self, name: str) -> bool:
-        return self._branch.has(name)
+        return self._branch.reading.has(name)
 
     @property
     def ret_value(self) -> Any:
         """What the body returned, waiting for it; raises what it raised."""
-        self._branch.complete()
+        self._branch.reading.complete()
         return self._returned
 
     @ret_value.setter
@@ -78,24 +78,24 @@ class ProgramState:
     async def get(self, name: str) -> Any:
         """`s[name]` in an async body: `await s.get(name)`. Once it is there, `s[name]`,
         `s.value(name)` and `s.meta(name)` wait for nothing."""
-        value = (await self._branch.afind(name))[-1]
-        self._branch.note_read(name)
+        value = (await self._branch.reading.afind(name))[-1]
+        self._branch.reading.note_read(name)
         await value.ready()
         return value.read()
 
     async def aget_text(self) -> str:
         """`s.text()` in an async body."""
-        await self._branch.ready()
-        return self._branch.text()
+        await self._branch.reading.ready()
+        return self._branch.reading.text()
 
     async def wait(self) -> None:
         """`s.sync()` in an async body."""
-        await self._branch.ready()
+        await self._branch.reading.ready()
         self.sync()
 
     def history(self, name: str) -> list[Any]:
         """All values that a variable has had, in order."""
-        return [value.read() for value in list(self._branch.find(name))]
+        return [value.read() for value in list(self._branch.reading.find(name))]
 
     def meta(self, name: str) -> Any:
         """What the engine says of the call that made a variable: token ids, counts, the reason of
@@ -108,15 +108,15 @@ class ProgramState:
 
     def text(self) -> str:
         """The whole text, template pieces included."""
-        return self._branch.text()
+        return self._branch.reading.text()
 
     def messages(self) -> list[dict[str, Any]]:
         """The chat messages: a list of `{"role", "content"}`."""
-        return self._branch.messages()
+        return self._branch.reading.messages()
 
     def sync(self) -> None:
         """Wait until everything appended so far is done; raises the first error."""
-        self._branch.sync()
+        self._branch.reading.sync()
 
     def graph(self) -> Graph:
         """The request graph of what the program has done so far: its steps in the order in which
@@ -128,7 +128,7 @@ class ProgramState:
         """What each call cost, one paragraph per call of the whole program, after waiting for them:
         where its prompt's cached part came from, and on a miss the first token that differs from
         the nearest cached path, or what had evicted it."""
-        self._branch.complete()
+        self._branch.reading.complete()
         instance = self._branch.instance
         tokenizer = instance.backend.tokenizer
         return explain([record_of(*call, tokenizer) for call in list(instance.calls)])
@@ -136,7 +136,7 @@ class ProgramState:
     def error(self) -> BaseException | None:
         """The first error of the program or its calls, after waiting for them; None if there is
         none. An error that was looked at isn't raised again at the end of the run."""
-        return self._branch.error()
+        return self._branch.reading.error()
 
     def cancel(self) -> None:
         """Abort what isn't done: of the whole program, or of this branch if it is a fork."""
@@ -187,7 +187,7 @@ class ProgramState:
         the program (the branch, if the state is a fork). `var_name` is SGLang's word for `name`.
         """
         name = _either(name, var_name)
-        source = self._branch.stream() if name is None else self._variable_chunks(name)
+        source = self._branch.reading.stream() if name is None else self._variable_chunks(name)
         return self._until_closed(source)
 
     async def text_async_iter(
@@ -205,9 +205,9 @@ class ProgramState:
         """
         name = _either(name, var_name)
         if name is None:
-            source = self._branch.astream()
+            source = self._branch.reading.astream()
         else:
-            source = (await self._branch.afind(name))[-1].achunks()
+            source = (await self._branch.reading.afind(name))[-1].achunks()
         try:
             async for text, chunk in source:
                 if text:
@@ -231,7 +231,7 @@ class ProgramState:
         yield from self._last(name).chunks()
 
     def _last(self, name: str) -> Value:
-        return self._branch.find(name)[-1]
+        return self._branch.reading.find(name)[-1]
 
     def _role(self, role: str, content: object) -> contextlib.AbstractContextManager[None]:
         if content is not None:

@@ -79,7 +79,7 @@ class TraceBranch:
             self.variables = {name: list(values) for name, values in parent.variables.items()}
         self.inherited = inheritance(self.variables)
         self._ended: str | None = None
-        self.instance = self
+        self.instance = self.reading = self
         self.name = "a traced program"
 
     def append(self, value: object) -> None:
@@ -307,5 +307,5 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     if instance is None:
         return function(*args)
     instance.recording.call(function, args)
-    with instance.call_scope():
+    with instance.scope.call():
         return function(*args)

@@ -267,7 +267,7 @@ class ComputedValue(Pending):
         """The value, waiting for it; raises why its program failed if it never comes."""
         if not self._done:
             self._instance.check_may_block()
-        self._instance.wait_until(lambda: self._done)
+        self._instance.changed.wait_until(lambda: self._done)
         if self._value is _Nothing:
             self._instance.raise_failure()
         return self._value

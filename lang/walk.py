@@ -15,7 +15,7 @@ from typing import Any
 
 from ramet.lang.branch import APPEND, Branch
 from ramet.lang.expr import Expr, Gen, Select
-from ramet.lang.instance import Instance
+from ramet.lang.instance import Instance, running
 from ramet.lang.plan import Plan, Step
 from ramet.lang.reasoning import SplitValue
 from ramet.lang.state import ProgramState
@@ -120,7 +120,7 @@ class Walk:
     def compute(self, index: int) -> None:
         """Have a function run on a thread; its arguments are there."""
         node = self._plan.calls[index]
-        self._instance.start_part(_FunctionRun(self, index, self._resolve(node.args)))
+        self._instance.changed.start_part(_FunctionRun(self, index, self._resolve(node.args)))
 
     def put_returned(self, value: Any) -> None:
         """Keep the program's return value."""
@@ -277,7 +277,7 @@ class Walk:
         """Run one, and go on with what waits for its value."""
         instance = self._instance
         try:
-            with instance.call_scope(index):
+            with running(instance), instance.scope.call(index):
                 result = self._plan.functions[index](*args)
         except BaseException as error:
             instance.fail(error)

@@ -31,8 +31,8 @@ def test_a_branch_knows_what_it_inherited(backend: FakeBackend) -> None:
     child.append("b" + rm.gen("z"))
     assert (child.start, child.inherited) == (2, {"x": None, "y": None})
     assert [call.read() for call in child.calls()] == ["[5]"]
-    assert child.text() == "a[1]b[5]"
-    assert branch.text() == "a[1]"
+    assert child.reading.text() == "a[1]b[5]"
+    assert branch.reading.text() == "a[1]"
     finish(branch)
 
 
@@ -45,13 +45,13 @@ def test_the_end_of_the_body_ends_all_branches(backend: FakeBackend) -> None:
     for one in (branch, child, grandchild):
         with pytest.raises(rm.ProgramError, match="has ended"):
             one.append("more")
-    assert grandchild.find("x")[0].read() == "[0]"
+    assert grandchild.reading.find("x")[0].read() == "[0]"
 
 
 def test_the_runs_fields_are_under_the_calls_own(backend: FakeBackend) -> None:
     branch = make(backend, sampling={"temperature": 0.5, "max_new_tokens": 9})
     branch.append(rm.gen("x", max_tokens=2) + rm.gen("y"))
-    assert branch.text() == "[0["[:2] + "[2]"
+    assert branch.reading.text() == "[0["[:2] + "[2]"
     assert [(p.temperature, p.max_new_tokens) for p in backend.params] == [(0.5, 2), (0.5, 9)]
     finish(branch)
 
@@ -60,7 +60,7 @@ def test_contradictions_between_run_and_call_are_refused(backend: FakeBackend) -
     branch = make(backend, sampling={"min_new_tokens": 50})
     with pytest.raises(rm.InvalidArgument, match="min_new_tokens=50"):
         branch.append("text" + rm.gen("x", max_tokens=10))
-    assert branch.text() == ""
+    assert branch.reading.text() == ""
     finish(branch)
 
 
@@ -79,6 +79,6 @@ def test_spans_and_streams(backend: FakeBackend) -> None:
     start = len(branch.segments)
     branch.append("b" + rm.gen("x"))
     branch.assign_span("span", start)
-    assert branch.find("span")[-1].read() == "b[2]"
-    assert "".join(branch.stream()) == "ab[2]"
+    assert branch.reading.find("span")[-1].read() == "b[2]"
+    assert "".join(branch.reading.stream()) == "ab[2]"
     finish(branch)

@@ -107,8 +107,8 @@ def test_parts_run_on_free_threads_or_on_whoever_waits(
 ) -> None:
     instance = Instance("p", backend)
     ran: list[str] = []
-    instance.start_part(Part(ran))
-    instance.wait_until(lambda: len(ran) == 1)
+    instance.changed.start_part(Part(ran))
+    instance.changed.wait_until(lambda: len(ran) == 1)
     assert ran[0].startswith("ramet-body")
     max_threads(1)
     busy, go = threading.Event(), threading.Event()
@@ -120,9 +120,9 @@ def test_parts_run_on_free_threads_or_on_whoever_waits(
     while not session.threads.spawn(hold):  # The first thread may still be on its way out.
         busy.wait(0.001)
     assert busy.wait(20)
-    instance.start_part(Part(ran))
-    instance.start_part(Part(ran))
-    instance.wait_until(lambda: len(ran) == 3)
+    instance.changed.start_part(Part(ran))
+    instance.changed.start_part(Part(ran))
+    instance.changed.wait_until(lambda: len(ran) == 3)
     assert ran[1:] == [threading.current_thread().name] * 2
     go.set()
 
@@ -132,11 +132,11 @@ def test_nested_seeds_depend_on_the_place_and_not_on_the_order(backend: FakeBack
         instance = Instance("p", backend, seed=1)
         found: dict[int, list[int | None]] = {}
         for number in order:
-            with instance.call_scope(number):
-                found[number] = [instance.nested_seed("n"), instance.nested_seed("n")]
-                with instance.call_scope():
-                    found[number].append(instance.nested_seed("n"))
-        found[-1] = [instance.nested_seed("n")]
+            with instance.scope.call(number):
+                found[number] = [instance.scope.nested_seed("n"), instance.scope.nested_seed("n")]
+                with instance.scope.call():
+                    found[number].append(instance.scope.nested_seed("n"))
+        found[-1] = [instance.scope.nested_seed("n")]
         return found
 
     assert seeds([0, 1, 2]) == seeds([2, 0, 1])
@@ -145,8 +145,8 @@ def test_nested_seeds_depend_on_the_place_and_not_on_the_order(backend: FakeBack
 
     unnumbered = Instance("p", backend, seed=1)
     for number in range(3):
-        with unnumbered.call_scope():
-            assert unnumbered.nested_seed("n") == seeds([number])[number][0]
+        with unnumbered.scope.call():
+            assert unnumbered.scope.nested_seed("n") == seeds([number])[number][0]
     assert Instance("p", backend).nested_seed("n") is None
 
 

@@ -98,7 +98,7 @@ def test_what_is_no_program_is_refused(backend: FakeBackend) -> None:
 
     async def later(s: State) -> None: ...
 
-    with pytest.raises(rm.ProgramError, match="await later.arun"):
+    with pytest.raises(rm.ProgramError, match=r"await later\.arun"):
         rm.function(later).run()
     assert isinstance(rm.function()(ask._body), rm.Function)
 
