@@ -55,10 +55,24 @@ class Tracer:
         if inspect.iscoroutinefunction(function):
             raise InvalidArgument(f"function={function!r}: a compiled program takes no coroutines")
         name = getattr(function, "__qualname__", repr(function))
-        given = tuple(self.symbols.lower(arg) for arg in args)
+        given = tuple(self.lower(arg) for arg in args)
         node = self.add(graph.Call, graph.NO_BRANCH, call_site(), function=name, args=given)
         self.functions.append(function)
         return Symbol(self.symbols, Ref(node=node))
+
+    def lower(self, value: object, returned_state: object = None) -> Any:
+        """A value that leaves the program, as a graph holds it; a state can't leave it, but for
+        the program's own as what its body returns."""
+        known = len(self.symbols.objects)
+        lowered = self.symbols.lower(value)
+        for found in self.symbols.objects[known:]:
+            branch = getattr(found, "_branch", getattr(found, "_parent", None))
+            if found is not returned_state and isinstance(branch, TraceBranch):
+                raise ProgramError(
+                    f"{call_site()}: the state of a traced program has no value to pass on; pass "
+                    "what is read from it"
+                )
+        return lowered
 
     @staticmethod
     def current() -> Tracer | None:
@@ -236,7 +250,7 @@ def trace(
         if inspect.iscoroutine(returned):
             returned = _run_at_once(returned)
         if returned is not None:
-            value = tracer.symbols.lower(returned)
+            value = tracer.lower(returned, state)
             tracer.add(graph.Read, 0, call_site(), value=value, edge="return")
     return Trace(
         Graph(arguments.program, tuple(open_args), tuple(tracer.nodes)),

@@ -147,7 +147,7 @@ def test_nested_seeds_depend_on_the_place_and_not_on_the_order(backend: FakeBack
     for number in range(3):
         with unnumbered.scope.call():
             assert unnumbered.scope.nested_seed("n") == seeds([number])[number][0]
-    assert Instance("p", backend).nested_seed("n") is None
+    assert Instance("p", backend).scope.nested_seed("n") is None
 
 
 def test_a_failure_is_told_to_those_outside_only(backend: FakeBackend) -> None:

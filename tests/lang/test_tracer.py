@@ -280,3 +280,17 @@ def test_the_command_prints_a_chart_or_data(tmp_path: Any) -> None:
     assert '"version": 1' in data.output
     for wrong in (f"{file}:not_a_program", f"{tmp_path}/none.py:ask", "ask"):
         assert CliRunner().invoke(main, ["graph", wrong]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda s: s.fork(2)[0],
+        lambda s: [s.fork(1)[0]],
+        lambda s: rm.call(print, s),
+        lambda s: rm.call(print, s.fork(2)[1]),
+    ],
+)
+def test_states_of_a_traced_program_stay_inside(body: Any) -> None:
+    with pytest.raises(rm.ProgramError, match=r"test_tracer\.py:\d+: .*no value to pass on"):
+        rm.function(body).compile()
