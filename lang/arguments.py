@@ -36,6 +36,10 @@ class Arguments:
         """Whether the body takes any keyword."""
         self.names = [p.name for p in parameters[1:] if p.kind not in _VARIADIC]
         """The names of the body's own arguments."""
+        own = parameters[1:]
+        self._plain = all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in own)
+        self._required = {p.name for p in own if p.default is p.empty}
+        self._state = parameters[0].name
 
     def bind(self, values: Mapping[str, Any]) -> Arguments:
         """These arguments with some more given."""
@@ -60,6 +64,11 @@ class Arguments:
     def fill(self, args: tuple[Any, ...], own: Mapping[str, Any]) -> inspect.BoundArguments:
         """The body's arguments for a call; the state's place holds None."""
         keywords = {**self.bound, **own}
+        if self._plain and not args and self._required <= keywords.keys() <= {*self.names}:
+            # As `bind` does, in a fraction of its time.
+            values: Any = {self._state: None}
+            values.update((name, keywords[name]) for name in self.names if name in keywords)
+            return inspect.BoundArguments(self.signature, values)
         # A positional argument replaces a bound one.
         for name in self.names[: len(args)]:
             if name in self.bound and name not in own:
@@ -71,6 +80,8 @@ class Arguments:
 
     def fill_item(self, item: object) -> inspect.BoundArguments:
         """The body's arguments for an item of a batch: a dict, or a tuple or list in order."""
+        if isinstance(item, inspect.BoundArguments):
+            return item
         if isinstance(item, Mapping):
             self.check_names(item)
             return self.fill((), item)
@@ -81,16 +92,18 @@ class Arguments:
         )
 
     def check_items(self, items: Iterable[Any]) -> Iterable[Any]:
-        """The items; those of a list are all checked before the first one runs."""
+        """The items; those of a list are all filled, and so checked, before the first one runs."""
         if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
             raise InvalidArgument(f"run_batch takes a list of dicts, not {items!r}")
-        if isinstance(items, (list, tuple)):
-            for index, item in enumerate(items):
-                try:
-                    self.fill_item(item)
-                except InvalidArgument as error:
-                    raise InvalidArgument(f"item {index} of run_batch: {error}") from None
-        return items
+        if not isinstance(items, (list, tuple)):
+            return items
+        filled: list[inspect.BoundArguments] = []
+        for index, item in enumerate(items):
+            try:
+                filled.append(self.fill_item(item))
+            except InvalidArgument as error:
+                raise InvalidArgument(f"item {index} of run_batch: {error}") from None
+        return filled
 
     def call(self, body: Callable[..., object], state: object, values: Mapping[str, Any]) -> object:
         """`body(state, …)` with every argument's value given by name."""

@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -28,7 +27,7 @@ class Chunk:
     """Tokens of the sample up to here, these included."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class CallResult:
     """What a finished generation or selection gave."""
 
@@ -40,16 +39,21 @@ class CallResult:
     """Builds `meta`."""
     index: int | None = None
     """The chosen index of a selection."""
+    _meta: list[dict[str, Any]] | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def text(self) -> str:
         """The text that entered the context."""
         return self.texts[0]
 
-    @cached_property
+    @property
     def meta(self) -> list[dict[str, Any]]:
         """One dict per sample, built when it is first read: it holds the whole prompt's ids."""
-        return self.describe()
+        if self._meta is None:
+            self._meta = self.describe()
+        return self._meta
 
 
 class Call(Generic[ResultT]):

@@ -123,14 +123,14 @@ class EngineClient:
                 self._fail_all(BackendError(f"{message}:\n{fatal}" if fatal else message))
 
     def _dispatch(self, event: Message) -> None:
-        with self._lock:
-            take = self._calls.get if event["ev"] == "chunk" else self._calls.pop
-            call = take(event["call"], None)
-        if call is None:
+        # Without the lock: one look into a dict, and who fails all calls puts another in its place.
+        kind, number = event["ev"], event["call"]
+        if kind == "chunk":
+            if (call := self._calls.get(number)) is not None:
+                call.feed(event)
+        elif (call := self._calls.pop(number, None)) is None:
             return
-        if event["ev"] == "chunk":
-            call.feed(event)
-        elif event["ev"] == "error":
+        elif kind == "error":
             call.fail(from_wire(event["kind"], event["message"]))
         else:
             call.finish(event)

@@ -67,7 +67,8 @@ def test_items_are_dicts_or_in_order() -> None:
     assert given(found.fill_item({"a": 1})) == {"s": None, "a": 1, "b": 2}
     assert given(found.fill_item((1, 3))) == given(found.fill_item([1, 3]))
     items = [{"a": 1}, (2,)]
-    assert found.check_items(items) is items
+    filled = found.check_items(items)
+    assert [given(one) for one in filled] == [given(found.fill_item(item)) for item in items]
     lazy = iter([{"wrong": 1}])
     assert found.check_items(lazy) is lazy, "a generator's items are checked as they come"
     bad: Any
