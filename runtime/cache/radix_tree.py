@@ -17,6 +17,7 @@ from ramet.runtime.cache.known import KnownPaths, fold
 from ramet.runtime.cache.node import DECODE, EVER, PROMPT, UNASKED, Node
 from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, runs_between, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
+from ramet.runtime.cache.waits import split_waits
 
 _FORGET = bytes(m & ~EVER for m in range(256))
 _DEMAND_PROMPT = bytes(m if m & (PROMPT | DECODE) else m | PROMPT for m in range(256))
@@ -62,6 +63,7 @@ class RadixTree:
     def fork(self, node: Node) -> Node:
         """One more reference to the same path."""
         node.refs += 1
+        node.finished = False
         return node
 
     def extend(
@@ -90,6 +92,7 @@ class RadixTree:
         if target is node:  # extended in place: reference and hold move along
             return node
         target.refs += 1
+        target.finished = False
         if running:
             step: Node | None = target
             while step is not None and step is not node:
@@ -99,9 +102,13 @@ class RadixTree:
         self._tidy(node)
         return target
 
-    def release(self, node: Node) -> None:
-        """Give one reference back; planned tokens that nobody else wants disappear."""
+    def release(self, node: Node, finished: bool = False) -> None:
+        """Give one reference back; planned tokens that nobody else wants disappear.
+
+        `finished` says that nobody is expected to come back to this path.
+        """
         node.refs -= 1
+        node.finished = finished and not node.refs
         self._tidy(node)
 
     def hold(self, node: Node) -> None:
@@ -242,6 +249,7 @@ class RadixTree:
                     same += 1
             if same < len(tokens):
                 child = self._split(child, same)
+            child.finished = False
             node = child
             done += same
         return node, done
@@ -300,6 +308,7 @@ class RadixTree:
                 self.pool.hold(range(page, page + 1))
         node.parent = upper
         node.segments = rest
+        split_waits(upper, node)
         if not rest:
             self.queue.offer(upper)
         return upper
@@ -357,6 +366,7 @@ class RadixTree:
         parent.children[child.tokens[0]] = child
         node.segments = []
         node.children = {}
+        node.waits = {}
         node.parent = None
         self.queue.offer(child)
 
