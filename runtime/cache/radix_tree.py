@@ -39,6 +39,8 @@ class RadixTree:
         self.decode_tokens = 0
         self.recomputed_tokens = 0
         self.evicted_tokens = 0
+        self.version = 0
+        """Counts changes of the shape of edges that have slots: splits, merges, evictions."""
         self._known = KnownPaths(max_known)
         self._roots: dict[str | None, Node] = {}
         self._private: dict[int, Node] = {}
@@ -160,10 +162,30 @@ class RadixTree:
                 self.pool.hold(pages)
             append_segment(node.segments, segment)
 
+    def reserve_next(self, node: Node) -> bool:
+        """Give the next planned token of a held node the slot after its last one; False, and
+        nothing is done, where that takes a fresh page."""
+        if not node.segments:
+            return False
+        start, count = node.segments[-1]
+        if not self.pool.take_next(start + count - 1):
+            return False
+        node.segments[-1] = (start, count + 1)
+        return True
+
     def commit(self, node: Node, count: int) -> None:
         """The next `count` tokens of the node are computed: count each as what it was, and book
         it on its origin."""
         low, high = node.computed, node.computed + count
+        if count == 1 and high == len(node.tokens) and node.marks[low] == DECODE:
+            # A decode row: what most steps are made of.
+            self.decode_tokens += 1
+            node.marks[low] = EVER
+            node.computed = high
+            who = node.origins[-1][1]
+            if who is not None:
+                who.book_rows(1)
+            return
         marks = node.marks[low:high]
         again = sum(marks.count(m) for m in (EVER, EVER | PROMPT, EVER | DECODE))
         prompt = marks.count(PROMPT)
@@ -294,6 +316,7 @@ class RadixTree:
         """Cut an edge; the new upper node takes the first tokens, `node` keeps its pointers."""
         parent = node.parent
         assert parent is not None
+        self.version += 1
         upper = Node(parent, node.tokens[:count], node.start, node.private)
         node.take_head(upper)
         upper.held = node.held
@@ -349,6 +372,7 @@ class RadixTree:
 
     def _merge(self, node: Node) -> None:
         """Join a node that nobody points at with its only child, which keeps its pointers."""
+        self.version += 1
         (child,) = node.children.values()
         parent = node.parent
         assert parent is not None
@@ -374,6 +398,7 @@ class RadixTree:
         """Give back the slots of the tokens from index `computed` on."""
         if not node.segments:
             return
+        self.version += 1
         if node.held:
             node.unhold_pages(self.pool)
         node.segments, dropped = split_segments(node.segments, computed)

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.radix_tree import RadixTree
-from ramet.runtime.schedule.batch import Batch, build_batch
+from ramet.runtime.schedule.batch import Batch, Layout, build_batch
 from ramet.runtime.schedule.lengths import FinishLengths
 from ramet.runtime.schedule.policy import Policy
 from ramet.runtime.schedule.sequence import Generation, Sequence
@@ -45,6 +45,7 @@ class Scheduler:
         self.lengths = FinishLengths()
         """How long generations turn out to be."""
         self._waiting = Waiting()
+        self._layout: Layout | None = None
         self._cursor: Node | None = None
         """Where the last sequence was admitted."""
 
@@ -93,6 +94,7 @@ class Scheduler:
 
     def rollback(self, batch: Batch) -> None:
         """The batch failed: its slots come back."""
+        self._layout = None
         for node, _ in reversed(batch.ranges):
             self.tree.cancel_reserved(node)
 
@@ -190,21 +192,39 @@ class Scheduler:
         ranges: dict[Node, int] = {}
         prefills: list[Sequence] = []
         budget = self.chunk_tokens
+        reserve_next = self.tree.reserve_next
         for sequence in list(self.running):
             if not sequence.running:
                 continue
-            missing = sequence.node.missing()
-            if len(missing) == 1 and len(missing[0].tokens) - missing[0].computed == 1:
-                if missing[0] not in ranges:
-                    budget -= self._decode(sequence, missing[0], ranges)
-            elif missing:
+            node = sequence.node
+            missing = len(node.tokens) - node.computed
+            if missing > 1 or not _complete_above(node):
                 prefills.append(sequence)
+            elif missing and node not in ranges:
+                if reserve_next(node):
+                    ranges[node] = 1
+                    budget -= 1
+                else:
+                    budget -= self._decode(sequence, node, ranges)
         for sequence in prefills:
             if sequence.running and budget:
                 budget -= self._prefill(sequence, budget, ranges)
+        if not prefills:
+            # Everybody decodes or is complete already; who found no slot waits for the next step.
+            ready = [s for s in self.running if s.node in ranges or s.node.complete]
+            return self._decodes(ranges, ready)
+        self._layout = None  # It is one step behind from here on.
         ready = [s for s in self.running if self._done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
         return build_batch(order, ready)
+
+    def _decodes(self, ranges: dict[Node, int], ready: list[Sequence]) -> Batch:
+        """The batch of a step in which each row is the last token of a path."""
+        nodes = list(ranges)
+        version = self.tree.version
+        if self._layout is None or not self._layout.advance(nodes, version):
+            self._layout = Layout(tuple(ranges.items()), version)
+        return self._layout.batch(ready)
 
     def _decode(self, sequence: Sequence, node: Node, ranges: dict[Node, int]) -> int:
         """Plan one decode row, retracting from the end of the order until it has a slot."""
@@ -245,3 +265,8 @@ class Scheduler:
         return all(
             ranges.get(step, 0) == len(step.tokens) - step.computed for step in node.missing()
         )
+
+
+def _complete_above(node: Node) -> bool:
+    """Whether every token of the path before the node is computed."""
+    return node.computed > 0 or node.parent is None or node.parent.complete
