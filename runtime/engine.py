@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ramet.runtime.cache.page_pool import PagePool
@@ -20,12 +20,14 @@ from ramet.runtime.deadlines import Deadlines
 from ramet.runtime.errors import BackendError, Cancelled, RametError, from_wire, to_wire
 from ramet.runtime.generation import Generations
 from ramet.runtime.room import EngineRoom, Runner
+from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
 from ramet.runtime.schedule.context import CALLS, Context, ForkGroup, Program
 from ramet.runtime.schedule.policy import make_policy
 from ramet.runtime.schedule.scheduler import Scheduler
 from ramet.runtime.schedule.sequence import Branch, Generation
+from ramet.runtime.schedule.switches import ALL_ON, Switches
 from ramet.runtime.selection import Selections
 from ramet.runtime.tokenizer import Tokenizer
 
@@ -48,6 +50,9 @@ class Engine:
         max_overtakes: int = 16384,
         max_context: int = 8192,
         info: dict[str, Any] | None = None,
+        switches: Switches = ALL_ON,
+        arithmetic: Arithmetic | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         tree = RadixTree(PagePool(pool_tokens // page_size, page_size))
         scheduler = Scheduler(
@@ -55,10 +60,20 @@ class Engine:
             make_policy(policy, max_overtakes),
             chunk_tokens=chunk_tokens,
             max_running=max_running,
+            switches=switches,
+            clock=clock,
         )
         self.info = info or {}
         self.room = EngineRoom(
-            runner, tokenizer, tree, scheduler, Counters(), max_context, self._emit
+            runner,
+            tokenizer,
+            tree,
+            scheduler,
+            Counters(),
+            max_context,
+            self._emit,
+            arithmetic=arithmetic or torch_arithmetic(),
+            clock=clock,
         )
         self._events: list[dict[str, Any]] = []
         self._generations = Generations(self.room)
@@ -102,7 +117,7 @@ class Engine:
         If the model or the sampler breaks, the calls in flight fail with its words and the engine
         serves the next ones.
         """
-        for number, seconds in self._deadlines.expired(time.monotonic()):
+        for number, seconds in self._deadlines.expired(self.room.clock()):
             error = Cancelled(f"the call was not done by its deadline of {seconds:g} s")
             self._end_call(number, error)
         batch = self.plan()
@@ -156,6 +171,7 @@ class Engine:
         size = pool.page_size
         return {
             **self.room.counters.to_dict(),
+            **self.room.trace.report(),
             "computed_tokens": tree.edge_tokens + tree.decode_tokens + tree.recomputed_tokens,
             "edge_tokens": tree.edge_tokens,
             "decode_tokens": tree.decode_tokens,
@@ -193,7 +209,7 @@ class Engine:
             elif kind in CALLS:
                 self._queued[op["call"]] = op
                 if (seconds := op.get("params", {}).get("deadline")) is not None:
-                    self._deadlines.add(op["call"], time.monotonic(), seconds)
+                    self._deadlines.add(op["call"], self.room.clock(), seconds)
             context.push(op)
             self._advance(context)
         elif kind in CALLS:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from ramet.runtime.cache.node import DECODE, Node
+from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import describe_prefix
 from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
 from ramet.runtime.grammar.compiler import Compiler
@@ -14,9 +13,8 @@ from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
-from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
 from ramet.runtime.sampling.output import TextOutput
-from ramet.runtime.sampling.sampler import Sampled, SampleRow, sample
+from ramet.runtime.sampling.rows import Sampled, SampleRow, always_greedy
 from ramet.runtime.sampling.stops import StopSet
 from ramet.runtime.schedule.call import GenerateCall
 from ramet.runtime.schedule.context import Context
@@ -54,16 +52,27 @@ class Generations:
             bool(op.get("stream")),
             length,
             describe_prefix(room.tree, node),
-            time.monotonic(),
+            room.clock(),
         )
-        room.begin(place.origin, params.n * length, room.tree.demand(node, place.origin))
-        limit = room.max_context - length
+        charged = room.tree.demand(node, place.origin)
+        room.begin(place.origin, params.n * length, charged)
+        room.log(call, node, params.n * length, charged)
+        self._queue(call, node, op["keys"], guides)
+        room.tree.release(node)
+        return call
+
+    def _queue(
+        self, call: GenerateCall, node: Node, keys: Sequence[int], guides: Sequence[Guide | None]
+    ) -> None:
+        """Queue a call's samples, each with a reference of its own to the prompt's path."""
+        room, params, program = self._room, call.params, call.context.program
+        limit = room.max_context - call.prompt_len
         if params.max_new_tokens != "context":
             limit = min(limit, int(params.max_new_tokens))
         stops = StopSet(params.stop)
         penalised = params.repetition_penalty != 1.0
         prompt_ids = frozenset(node.path_ids()) if penalised else None
-        for index, (key, guide) in enumerate(zip(op["keys"], guides, strict=True)):
+        for index, (key, guide) in enumerate(zip(keys, guides, strict=True)):
             text = TextOutput(
                 room.tokenizer.token_bytes,
                 params,
@@ -71,11 +80,12 @@ class Generations:
                 limit=limit,
                 stops=stops,
                 may_cut=guide.may_cut if guide else None,
+                streams=call.stream,
             )
             sequence = Generation(
                 room.tree.fork(node),
-                context.program.number,
-                context.program.priority if params.priority is None else params.priority,
+                program.number,
+                program.priority if params.priority is None else params.priority,
                 next(room.arrivals),
                 call=call,
                 params=params,
@@ -86,10 +96,9 @@ class Generations:
                 prompt_ids=prompt_ids,
             )
             sequence.guide = guide
+            sequence.plain = guide is None and always_greedy(params)
             call.samples.append(sequence)
             room.scheduler.add(sequence)
-        room.tree.release(node)
-        return call
 
     def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
         """Sample one token for each ready sequence; returns the calls that are done."""
@@ -105,6 +114,12 @@ class Generations:
             if call.params.logprob_start_len is not None and call.prompt_logprobs is None:
                 call.prompt_logprobs = self._prompt_logprobs(sequence, call.params)
         logits = self._room.logits([node.last_slot() for node in rows])
+        plain = [s.plain and s.output.may_end for s in ready]
+        if all(plain):
+            drawn: list[Sampled] = self._room.arithmetic.greedy(
+                logits, [rows[s.node] for s in ready]
+            )
+            return self._record(ready, drawn, done)
         asked = [
             SampleRow(
                 rows[s.node],
@@ -118,7 +133,12 @@ class Generations:
             )
             for s in ready
         ]
-        for sequence, sampled in zip(ready, sample(logits, asked), strict=True):
+        return self._record(ready, self._room.arithmetic.sample(logits, asked), done)
+
+    def _record(
+        self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
+    ) -> list[GenerateCall]:
+        for sequence, sampled in zip(ready, drawn, strict=True):
             call = sequence.call
             if sampled.error is not None and call.error is None:
                 self.abort(call, sampled.error)
@@ -221,17 +241,20 @@ class Generations:
         if sampled.logprob is not None:
             sequence.token_logprobs.append(sampled.logprob)
             sequence.top_logprobs.append(sampled.top or [])
-        guide = sequence.guide
-        complete = guide is not None and guide.push(token, sequence.output.may_end)
-        step = sequence.output.push(token, complete)
-        self._chunk(call, sequence, step.text)
+        if sequence.plain:
+            step = sequence.output.push(token)
+        else:
+            guide = sequence.guide
+            complete = guide is not None and guide.push(token, sequence.output.may_end)
+            step = sequence.output.push(token, complete)
+        if call.stream:
+            self._chunk(call, sequence, step.text)
         if step.finished is not None:
             return self._end(call, sequence)
         node = sequence.node
-        known = node.children.get(token)
-        sequence.node = room.tree.extend(node, [token], DECODE, sequence.running, origin)
-        if known is None:
+        if token not in node.children:
             sequence.rows += 1
+        sequence.node = room.tree.extend_sampled(node, token, sequence.running, origin)
         return False
 
     def _chunk(self, call: GenerateCall, sequence: Generation, text: str) -> None:
@@ -304,9 +327,11 @@ class Generations:
         for low in range(0, len(slots), size):
             logits = room.logits(slots[low : low + size])
             targets = [ids[p + 1] for p in positions[low : low + size]]
-            values += token_logprobs(logits, targets)
+            values += room.arithmetic.token_logprobs(logits, targets)
             if params.top_logprobs_num:
-                tops += top_logprobs(logits, [params.top_logprobs_num] * len(targets))
+                tops += room.arithmetic.top_logprobs(
+                    logits, [params.top_logprobs_num] * len(targets)
+                )
         report: dict[str, Any] = {"input_token_logprobs": self._named(values, ids[start:])}
         if params.top_logprobs_num:
             report["input_top_logprobs"] = [t and self._pairs(t) for t in tops]

@@ -9,7 +9,11 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """A run's totals; all but `calls` and `seconds` count tokens. As text, it is the report."""
+    """A run's totals; tokens but for `calls`, `seconds` and the rates. As text, it is the report.
+
+    The rates are of the logged trace (`schedule.trace_log`), and the best one comes from its token
+    ids alone.
+    """
 
     calls: int
     computed: int
@@ -17,10 +21,16 @@ class Report:
     cached: int
     """Prompt tokens that were there already."""
     generated: int
-    prompt: int
-    """Prompt tokens that the calls asked for, shared ones each time."""
-    edges: int
-    """Prompt tokens that had to be computed once (Zheng et al. 2024, theorem 3.1)."""
+    hit_rate: float
+    """Cached prompt tokens over prompt tokens; 0 without a prompt."""
+    best_hit_rate: float
+    """The most that any order and any cache could have reached (Zheng et al. 2024, theorem 3.1)."""
+    hit_ratio: float
+    """The one over the other."""
+    logged_calls: int
+    """Calls that the rates are of: all, unless there were too many to log."""
+    needed: int
+    """Tokens that had to be computed for them."""
     seconds: float
 
     @classmethod
@@ -31,25 +41,22 @@ class Report:
             computed=int(stats["computed_tokens"]),
             cached=int(stats["cached_tokens"]),
             generated=int(stats["generated_tokens"]),
-            prompt=int(stats["prompt_tokens"]),
-            edges=int(stats["edge_tokens"]),
+            hit_rate=float(stats["hit_rate"]),
+            best_hit_rate=float(stats["optimum_hit_rate"]),
+            hit_ratio=float(stats["hit_ratio"]),
+            logged_calls=int(stats["logged_calls"]),
+            needed=int(stats["optimum_tokens"]),
             seconds=seconds,
         )
 
-    @property
-    def hit_rate(self) -> float:
-        """Cached prompt tokens over prompt tokens; 0 without a prompt."""
-        return self.cached / self.prompt if self.prompt else 0.0
-
-    @property
-    def best_hit_rate(self) -> float:
-        """The hit rate if every edge were computed once and nothing were ever evicted."""
-        return max(1.0 - self.edges / self.prompt, 0.0) if self.prompt else 0.0
-
     def __str__(self) -> str:
         calls = "1 call" if self.calls == 1 else f"{self.calls:,} calls"
+        logged, needed = "", f" ({self.needed:,} needed)"
+        if self.logged_calls < self.calls:
+            logged, needed = f", first {self.logged_calls:,} calls", ""
         return (
-            f"{calls} in {self.seconds:.1f} s: {self.computed:,} tokens computed, "
+            f"{calls} in {self.seconds:.1f} s: {self.computed:,} tokens computed{needed}, "
             f"{self.cached:,} cached, {self.generated:,} generated; "
-            f"hit rate {self.hit_rate:.1%} (best possible {self.best_hit_rate:.1%})"
+            f"hit rate {self.hit_rate:.1%} of {self.best_hit_rate:.1%} possible "
+            f"({self.hit_ratio:.1%} of the optimum{logged})"
         )

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ramet.runtime.cache.node import Node
@@ -14,10 +14,12 @@ from ramet.runtime.cache.origin import Origin
 from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.counters import Counters
 from ramet.runtime.errors import ContextOverflow, PoolTooSmall
+from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
 from ramet.runtime.schedule.context import Context, Place
 from ramet.runtime.schedule.scheduler import Scheduler
+from ramet.runtime.schedule.trace_log import TraceLog
 from ramet.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -50,6 +52,10 @@ class EngineRoom:
     emit: Callable[[dict[str, Any]], None]
     """Send an event to the client."""
     arrivals: itertools.count[int] = dataclasses.field(default_factory=itertools.count)
+    trace: TraceLog = dataclasses.field(default_factory=TraceLog)
+    arithmetic: Arithmetic = dataclasses.field(default_factory=torch_arithmetic)
+    clock: Callable[[], float] = time.monotonic
+    """Seconds; only differences mean something."""
 
     def check_fits(self, tokens: int, what: str, new_tokens: int = 0) -> None:
         """Raise ContextOverflow or PoolTooSmall if a path of that many tokens can never run.
@@ -95,14 +101,36 @@ class EngineRoom:
             tally.prompt_tokens += prompt_tokens
             tally.cached_tokens += prompt_tokens - charged
 
-    @staticmethod
-    def settle(call: GenerateCall | ScoreCall) -> dict[str, Any]:
+    def log(
+        self,
+        call: GenerateCall | ScoreCall,
+        node: Node,
+        prompt_tokens: int,
+        charged: int,
+        tails: Iterable[Sequence[int]] = (),
+    ) -> None:
+        """Put a call that starts, or a part of one, at the end of `node` into the trace."""
+        *_, root = node.ancestors()
+        assert root.path_hash is not None
+        logged = self.trace.begin(
+            root.path_hash,
+            node.path_ids(),
+            prompt_tokens=prompt_tokens,
+            charged_tokens=charged,
+            tails=tails,
+        )
+        if logged is not None:
+            call.logged.append(logged)
+
+    def settle(self, call: GenerateCall | ScoreCall) -> dict[str, Any]:
         """Count the time of a call that is over; what `meta` says of it whatever its kind is.
 
         `queue_s` is until it was first admitted, `run_s` from then on.
         """
-        now = time.monotonic()
+        now = self.clock()
         started = min((s.started for s in call.sequences if s.started is not None), default=now)
+        for logged in call.logged:
+            self.trace.end(logged, call.decoded)
         origin = call.place.origin
         for tally in origin.tallies:
             tally.queue_seconds += started - call.submitted

@@ -7,7 +7,6 @@ computed once, chunked like any prefill, and scored from the stored hidden state
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -17,7 +16,6 @@ from ramet.runtime.cache.prefix import describe_prefix
 from ramet.runtime.errors import InvalidArgument, RametError
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.border import compatible_tokens
-from ramet.runtime.sampling.logprobs import log_masses, pair_logprobs
 from ramet.runtime.sampling.scoring import decide, ending_score, longer_tokens
 from ramet.runtime.sampling.streams import uniform
 from ramet.runtime.sampling.trie import ChoiceTrie
@@ -53,20 +51,20 @@ class Selections:
             prefix=describe_prefix(room.tree, node),
             choices=choices,
             rest=bytes(op["rest"]),
-            submitted=time.monotonic(),
+            submitted=room.clock(),
             conditional=ChoiceTrie(ids),
             unconditional=None,
         )
-        self._plan(call, call.conditional, node)
+        scored = sum(len(i) - 1 + call.prompt_len for i in ids)
+        self._plan(call, call.conditional, node, scored)
         if call.method == "unconditional_likelihood_normalized":
             alone = [choice["ids"][choice["first"] :] for choice in choices]
             call.unconditional = ChoiceTrie(alone, given=True)
             program = context.program
             root = room.tree.root(program.salt, private=not program.cache)
             base = room.tree.extend(root, op["prefix"])
-            self._plan(call, call.unconditional, base)
+            self._plan(call, call.unconditional, base, 0)
             room.tree.release(base)
-        scored = sum(len(i) - 1 + call.prompt_len for i in ids)
         room.begin(call.place.origin, scored, call.charged)
         for branch in call.branches:
             room.scheduler.add(branch)
@@ -156,9 +154,11 @@ class Selections:
             self._allowed[rest] = compatible_tokens(rest, self._token_table)
         return self._allowed[rest]
 
-    def _plan(self, call: ScoreCall, trie: ChoiceTrie, base: Node) -> None:
+    def _plan(self, call: ScoreCall, trie: ChoiceTrie, base: Node, prompt_tokens: int) -> None:
         """One branch per maximal path of the trie, on planned edges below `base`."""
         tree, program = self._room.tree, call.context.program
+        tails: list[list[int]] = []
+        before = call.charged
         for ids, positions in trie.branches():
             if not any(trie.unscored(position) for position in positions):
                 continue
@@ -176,6 +176,8 @@ class Selections:
             )
             call.branches.append(branch)
             call.left += 1
+            tails.append(ids)
+        self._room.log(call, base, prompt_tokens, call.charged - before, tails)
 
     def _score(
         self, asked: Sequence[tuple[ScoreCall, ChoiceTrie, int, list[int]]], slots: Sequence[int]
@@ -185,14 +187,17 @@ class Selections:
         for low in range(0, len(asked), size):
             part = asked[low : low + size]
             logits = self._room.logits(slots[low : low + size])
-            values = pair_logprobs(logits, [tokens for _, _, _, tokens in part])
+            values = self._room.arithmetic.pair_logprobs(
+                logits, [tokens for _, _, _, tokens in part]
+            )
             for row, ((call, trie, position, tokens), found) in enumerate(
                 zip(part, values, strict=True)
             ):
                 trie.put(position, tokens, found)
                 if position == 0 and trie is call.conditional and call.rest:
                     allowed = self._compatible(call.rest)
-                    call.log_rest = log_masses(logits[row : row + 1], [allowed])[0]
+                    masses = self._room.arithmetic.log_masses(logits[row : row + 1], [allowed])
+                    call.log_rest = masses[0]
 
     @staticmethod
     def _endings(call: ScoreCall) -> list[float | None]:

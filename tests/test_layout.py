@@ -18,6 +18,7 @@ PURE = (
     "lang",
     "runtime/cache",
     "runtime/schedule",
+    "runtime/simulation",
     "runtime/client",
     "runtime/source",
     "runtime/grammar",

@@ -23,7 +23,8 @@ def fold(path_hash: int, ids: Iterable[int]) -> int:
 
 
 class KnownPaths:
-    """Hashes of evicted tokens' paths, at most `limit` of them."""
+    """Hashes of evicted tokens' paths, about the last `limit` of them (a sixteenth more at
+    most)."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -49,8 +50,11 @@ class KnownPaths:
             if was:
                 self._hashes.pop(path_hash, None)
                 self._hashes[path_hash] = who
-        while len(self._hashes) > self._limit:
-            del self._hashes[next(iter(self._hashes))]
+        excess = len(self._hashes) - self._limit
+        if excess > self._limit // 16:
+            # Many at once: finding a dict's first entry costs a walk over those deleted before it.
+            for oldest in list(itertools.islice(self._hashes, excess)):
+                del self._hashes[oldest]
 
     def lookup(self, path_hash: int, ids: Sequence[int]) -> list[bool]:
         """For each of `ids`, which follow the hashed path: was it computed before?"""

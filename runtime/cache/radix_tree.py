@@ -104,6 +104,22 @@ class RadixTree:
         self._tidy(node)
         return target
 
+    def extend_sampled(self, node: Node, token: int, running: bool, who: Origin | None) -> Node:
+        """`extend` by one token that a sequence has sampled."""
+        if node.refs == 1 and node.tokens and not node.children and not self._known:
+            # The common case: the sequence's own edge grows in place.
+            node.tokens.append(token)
+            node.marks.append(DECODE)
+            length, last = node.origins[-1]
+            if last is who:
+                node.origins[-1] = (length + 1, who)
+            else:
+                node.origins.append((1, who))
+            if node.path_hash is not None:
+                node.path_hash = fold(node.path_hash, (token,))
+            return node
+        return self.extend(node, [token], DECODE, running, who)
+
     def release(self, node: Node, finished: bool = False) -> None:
         """Give one reference back; planned tokens that nobody else wants disappear.
 

@@ -22,6 +22,9 @@ class Step(NamedTuple):
     """The stop text or the token id that ended it; None for `length` and others."""
 
 
+_NOTHING = Step("", None, None)
+
+
 class TextOutput:
     """The generated text of one sequence, from its first token to its end.
 
@@ -53,13 +56,15 @@ class TextOutput:
         limit: int | None = None,
         stops: StopSet | None = None,
         may_cut: Callable[[bytes | bytearray, int], bool] | None = None,
+        streams: bool = True,
     ) -> None:
         """An empty output.
 
         `limit` lowers `max_new_tokens` (needed where that is "context"); `stops` is a prepared
         `StopSet(params.stop)`, to be shared between samples; `may_cut(data, cut)` says whether the
         text may be cut to `data[:cut]`, and that the constraint it speaks for also decides which
-        tokens may be sampled, so that `banned` is empty.
+        tokens may be sampled, so that `banned` is empty. Without `streams` nobody reads the text
+        before the end, so that it is decoded only then.
         """
         self._token_bytes = token_bytes
         self._stops = StopSet(params.stop) if stops is None else stops
@@ -68,6 +73,9 @@ class TextOutput:
         self._include_stop = params.include_stop
         self._min_tokens = params.min_new_tokens
         self._may_cut = may_cut
+        self._streams = streams
+        # Tokens that end nothing need no more than to be kept.
+        self._quick = not (streams or self._stops or self._stop_ids or may_cut is not None)
         self._texts = sorted((s.encode() for s in params.stop), key=len, reverse=True)
         own = None if isinstance(params.max_new_tokens, str) else params.max_new_tokens
         self._limit = min((x for x in (own, limit) if x is not None), default=None)
@@ -119,6 +127,12 @@ class TextOutput:
         may_end = self.may_end
         if may_end and token in self._end_ids:
             return self._end("eos", token, len(self._data))
+        if self._quick:
+            self._data += self._token_bytes(token)
+            self._ends.append(len(self._data))
+            if len(self._ends) != self._limit:
+                return _NOTHING
+            return self._end("length", None, len(self._data))
         stop_id = may_end and token in self._stop_ids
         if stop_id and not self._include_stop and self._cuts(len(self._data)):
             return self._end("stop", token, len(self._data))
@@ -133,6 +147,8 @@ class TextOutput:
             return self._end("stop", token, len(self._data))
         if self._limit is not None and len(self._ends) >= self._limit:
             return self._end("length", None, len(self._data))
+        if not self._streams:
+            return _NOTHING
         held = self._stops.held(self._state)
         return Step(self._send(len(self._data) - held, held > 0), None, None)
 

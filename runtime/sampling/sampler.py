@@ -6,58 +6,22 @@ change it. Called by the engine once per step.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ramet.kernels import ops
-from ramet.runtime.errors import BackendError, InvalidArgument, RametError
+from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling import logits as steps
 from ramet.runtime.sampling.logprobs import token_logprobs, top_logprobs
+from ramet.runtime.sampling.rows import Sampled, SampleRow
 from ramet.runtime.sampling.streams import uniform
 
 BLOCK_ELEMENTS = 2**18
 """Logits processed at once: 2 MB in float64. On a CPU, blocks that stay in its caches took a third
 less time than blocks of 2**22."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SampleRow:
-    """One token to sample: where from, how, and with which randomness."""
-
-    row: int
-    """The row of the logits; several may name one row (siblings of a fork)."""
-    params: SamplingParams
-    key: int
-    """The sequence's stream (`streams.stream_key`)."""
-    index: int
-    """The token's index in the call, which is the element of the stream."""
-    counts: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    """How often each token was generated in this call (no zeros); read if there is a penalty."""
-    prompt_ids: frozenset[int] | None = None
-    """The prompt's tokens; read if there is a repetition penalty."""
-    banned: tuple[int, ...] = ()
-    """Tokens that may not be sampled now, such as end ids before `min_new_tokens`."""
-    mask: bytes | None = None
-    """The only tokens that may be sampled now, as little-endian 32-bit words with a bit for each
-    token; None is all of them."""
-
-
-class Sampled(NamedTuple):
-    """The outcome of one `SampleRow`."""
-
-    token: int
-    """The token id; -1 with an error."""
-    logprob: float | None = None
-    """With `return_logprob`: log-probability under the model's raw distribution."""
-    top: list[tuple[float, int]] | None = None
-    """With `return_logprob`: the `top_logprobs_num` likeliest as (log-probability, id), if any."""
-    error: RametError | None = None
-    """Why nothing could be sampled for this row; the others are unaffected."""
 
 
 def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
@@ -81,6 +45,12 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
                     results[i] = result
     done = [result for result in results if result is not None]
     return _with_logprobs(logits, rows, done)
+
+
+def greedy(logits: Tensor, rows: Sequence[int]) -> list[Sampled]:
+    """The likeliest token, the lowest id among ties, of each of `rows`, for sequences that ask for
+    nothing else (`always_greedy`)."""
+    return _greedy(logits, list(rows))
 
 
 def _is_plain_greedy(row: SampleRow) -> bool:

@@ -10,6 +10,7 @@ from ramet.runtime.errors import RametError
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.trie import ChoiceTrie
 from ramet.runtime.schedule.context import Context, Place
+from ramet.runtime.schedule.optimum import LoggedCall
 from ramet.runtime.schedule.sequence import Branch, Generation
 
 
@@ -31,6 +32,8 @@ class GenerateCall:
     kept: Node | None = None
     """A reference to what sample 0 computed, where nothing else keeps it for the context."""
     prompt_logprobs: dict[str, Any] | None = None
+    logged: list[LoggedCall] = dataclasses.field(default_factory=list)
+    """What the trace has of it."""
     error: RametError | None = None
 
     @property
@@ -42,6 +45,16 @@ class GenerateCall:
     def sequences(self) -> list[Generation]:
         """What the scheduler runs for it."""
         return self.samples
+
+    @property
+    def decoded(self) -> list[list[int]]:
+        """The tokens that its samples went on from: all but the one that ended a sample."""
+        return [
+            s.output_ids[:-1]
+            if s.output.finished and "pool_exhausted" not in self.results.get(s.sample, ())
+            else s.output_ids
+            for s in self.samples
+        ]
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,6 +82,8 @@ class ScoreCall:
     branches: list[Branch] = dataclasses.field(default_factory=list)
     left: int = 0
     """Branches not yet scored."""
+    logged: list[LoggedCall] = dataclasses.field(default_factory=list)
+    """What the trace has of it."""
     error: RametError | None = None
 
     @property
@@ -80,3 +95,8 @@ class ScoreCall:
     def sequences(self) -> list[Branch]:
         """What the scheduler runs for it."""
         return self.branches
+
+    @property
+    def decoded(self) -> list[list[int]]:
+        """Nothing is sampled."""
+        return []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import time
+from collections.abc import Callable
 from operator import attrgetter
 
 from ramet.runtime.cache.node import Node
@@ -18,6 +19,7 @@ from ramet.runtime.schedule.batch import Batch, Layout, build_batch
 from ramet.runtime.schedule.lengths import FinishLengths
 from ramet.runtime.schedule.policy import Policy
 from ramet.runtime.schedule.sequence import Generation, Sequence
+from ramet.runtime.schedule.switches import ALL_ON, Switches
 from ramet.runtime.schedule.waiting import Waiting, uncached_tokens
 
 LOOKAHEAD_TOKENS = 256
@@ -30,11 +32,20 @@ class Scheduler:
     """Who waits, who runs (in the order of retraction, the last one first), the plan of a step."""
 
     def __init__(
-        self, tree: RadixTree, policy: Policy, *, chunk_tokens: int, max_running: int
+        self,
+        tree: RadixTree,
+        policy: Policy,
+        *,
+        chunk_tokens: int,
+        max_running: int,
+        switches: Switches = ALL_ON,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tree = tree
         self.pool = tree.pool
         self.policy = policy
+        self.switches = switches
+        self.clock = clock
         self.chunk_tokens = chunk_tokens
         self.max_running = min(max_running, chunk_tokens)
         """Each running sequence may need a row, and a step has at most `chunk_tokens` rows."""
@@ -53,6 +64,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Sequences that wait to run."""
         return len(self._waiting)
+
+    @property
+    def reserved_pages(self) -> int:
+        """Pages that nobody fills yet and nobody else may have; none, but with paging off."""
+        return 0 if self.switches.paged else sum(map(self._growth_pages, self.running))
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence, whose reference to its node the scheduler now looks after."""
@@ -104,6 +120,8 @@ class Scheduler:
         self._waiting.lane_of(sequence).add(sequence, self.policy.key(sequence))
 
     def _admit(self) -> None:
+        if self.running and not self.switches.continuous:
+            return
         promised = -1
         while len(self.running) < self.max_running and (lane := self._waiting.top()) is not None:
             sequence = self.policy.choose(lane, self._cursor)
@@ -125,7 +143,7 @@ class Scheduler:
     def _start(self, sequence: Sequence) -> None:
         sequence.running = True
         if sequence.started is None:
-            sequence.started = time.monotonic()
+            sequence.started = self.clock()
         self.tree.hold(sequence.node)
         bisect.insort(self.running, sequence, key=_order)
 
@@ -147,6 +165,8 @@ class Scheduler:
             return 0
         site = "" if sequence.place is None else sequence.place.origin.site
         done = len(sequence.output_ids)
+        if not self.switches.paged:
+            return -(-(sequence.limit - done) // self.pool.page_size)
         tokens = min(self.lengths.remaining(site, done, sequence.limit), LOOKAHEAD_TOKENS)
         return -(-tokens // self.pool.page_size)
 
@@ -193,6 +213,7 @@ class Scheduler:
         prefills: list[Sequence] = []
         budget = self.chunk_tokens
         reserve_next = self.tree.reserve_next
+        stalled = not self.switches.stall_free and any(map(_prefills, self.running))
         for sequence in list(self.running):
             if not sequence.running:
                 continue
@@ -200,7 +221,7 @@ class Scheduler:
             missing = len(node.tokens) - node.computed
             if missing > 1 or not _complete_above(node):
                 prefills.append(sequence)
-            elif missing and node not in ranges:
+            elif missing and node not in ranges and not stalled:
                 if reserve_next(node):
                     ranges[node] = 1
                     budget -= 1
@@ -265,6 +286,12 @@ class Scheduler:
         return all(
             ranges.get(step, 0) == len(step.tokens) - step.computed for step in node.missing()
         )
+
+
+def _prefills(sequence: Sequence) -> bool:
+    """Whether a sequence misses more than the token that it would decode from."""
+    node = sequence.node
+    return len(node.tokens) - node.computed > 1 or not _complete_above(node)
 
 
 def _complete_above(node: Node) -> bool:

@@ -101,6 +101,7 @@ class Generation(Sequence):
         "output",
         "output_ids",
         "params",
+        "plain",
         "prompt_ids",
         "prompt_len",
         "rows",
@@ -141,6 +142,8 @@ class Generation(Sequence):
         """The prompt's tokens, for the repetition penalty; None without one."""
         self.guide: Guide | None = None
         """What its constraint allows next, if it has one."""
+        self.plain = False
+        """Whether its tokens are simply the likeliest ones: no constraint, nothing to report."""
         self.token_logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[float, int]]] = []
         self.rows = 0

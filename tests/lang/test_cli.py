@@ -58,7 +58,7 @@ def test_a_program_runs_with_its_arguments_and_a_report(tmp_path: Path) -> None:
     assert report.startswith("ramet: 3 calls in ")
     assert "12 generated" in report
     assert "hit rate" in report
-    assert "best possible" in report
+    assert "of the optimum" in report
 
 
 def test_a_program_that_needs_no_engine_starts_none_and_reports_nothing(tmp_path: Path) -> None:

@@ -147,10 +147,9 @@ def test_an_aborted_call_without_cache_leaves_nothing(make):
     assert stats["free_tokens"] == stats["pool_tokens"]
 
 
-def test_a_call_that_is_late_ends_with_its_deadline(make, monkeypatch):
+def test_a_call_that_is_late_ends_with_its_deadline(make):
     now = [100.0]
-    monkeypatch.setattr("ramet.runtime.engine.time.monotonic", lambda: now[0])
-    bench = make()
+    bench = make(clock=lambda: now[0])
     context = bench.open([1, 2, 3])
     first = bench.generate(context, max_tokens=50, deadline=10, stream=True)
     behind = bench.generate(context, max_tokens=5)
@@ -168,10 +167,9 @@ def test_a_call_that_is_late_ends_with_its_deadline(make, monkeypatch):
     bench.close(context)
 
 
-def test_a_call_that_still_waits_for_its_context_can_be_late(make, monkeypatch):
+def test_a_call_that_still_waits_for_its_context_can_be_late(make):
     now = [0.0]
-    monkeypatch.setattr("ramet.runtime.engine.time.monotonic", lambda: now[0])
-    bench = make()
+    bench = make(clock=lambda: now[0])
     context = bench.open([1, 2, 3])
     first = bench.generate(context, max_tokens=20)
     late = bench.generate(context, max_tokens=5, deadline=0.5)

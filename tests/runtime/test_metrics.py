@@ -7,23 +7,30 @@ STATS = {
     "computed_tokens": 1234,
     "cached_tokens": 750,
     "generated_tokens": 192,
-    "prompt_tokens": 1000,
-    "edge_tokens": 200,
+    "hit_rate": 0.75,
+    "optimum_hit_rate": 0.8,
+    "hit_ratio": 0.9375,
+    "logged_calls": 12,
+    "optimum_tokens": 1200,
     "steps": 9,
 }
 
 
-def test_the_report_has_the_totals_and_both_rates() -> None:
+def test_the_report_has_the_totals_the_rates_and_their_ratio() -> None:
     report = Report.of(STATS, 3.42)
     assert str(report) == (
-        "12 calls in 3.4 s: 1,234 tokens computed, 750 cached, 192 generated; "
-        "hit rate 75.0% (best possible 80.0%)"
+        "12 calls in 3.4 s: 1,234 tokens computed (1,200 needed), 750 cached, 192 generated; "
+        "hit rate 75.0% of 80.0% possible (93.8% of the optimum)"
     )
 
 
-def test_nothing_run_and_nothing_shared() -> None:
+def test_it_says_when_the_trace_is_not_whole() -> None:
+    text = str(Report.of({**STATS, "logged_calls": 7}, 1.0))
+    assert "optimum, first 7 calls)" in text
+    assert "needed" not in text
+
+
+def test_one_call_and_none() -> None:
     idle = Report.of(dict.fromkeys(STATS, 0), 0.0)
     assert (idle.hit_rate, idle.best_hit_rate) == (0.0, 0.0)
-    scored = Report.of({**STATS, "edge_tokens": 5000}, 1.0)  # Choices are edges but no prompt.
-    assert scored.best_hit_rate == 0.0
-    assert str(Report.of({**STATS, "calls": 1}, 1.0)).startswith("1 call in 1.0 s")
+    assert str(Report.of({**STATS, "calls": 1, "logged_calls": 1}, 1.0)).startswith("1 call in")

@@ -322,3 +322,64 @@ def test_reports_of_random_programs_are_true(make, seed: int):
     assert len(witness.calls) > 20
     assert bench.engine.stats()["calls"] == len(witness.calls)
     witness.judge()
+
+
+def mixed_calls(bench: Bench, seed: int) -> None:
+    """Chats of two turns over a few long beginnings, forks, samples and selections."""
+    rng = random.Random(seed)
+    beginnings = [[200 + i] * 24 for i in range(3)]
+    contexts = []
+    for _ in range(10):
+        context = bench.open([*rng.choice(beginnings), *rng.choices(range(100), k=3)])
+        bench.generate(context, n=rng.choice([1, 1, 3]), temperature=1, max_tokens=6, seed=seed)
+        bench.append(context, rng.choices(range(100, 200), k=4))
+        children = bench.fork(context, 2)
+        bench.generate(children[0], max_tokens=3)
+        score(bench, children[1], [rng.choices(range(9), k=rng.randint(1, 4)) for _ in range(3)])
+        contexts += [context, *children]
+        bench.step()
+    bench.run()
+    bench.close(*contexts)
+
+
+def test_with_room_for_everything_the_optimum_is_reached(make):
+    bench = make(pool_tokens=8192)
+    mixed_calls(bench, 1)
+    stats = bench.engine.stats()
+    assert stats["hit_ratio"] == 1.0
+    assert stats["hit_rate"] == stats["cached_tokens"] / stats["prompt_tokens"] > 0.5
+    assert stats["optimum_tokens"] == stats["computed_tokens"] - stats["recomputed_tokens"]
+    assert stats["trace_complete"]
+    assert stats["logged_calls"] == stats["calls"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_little_room_it_is_never_passed(make, seed: int):
+    bench = make(pool_tokens=64)
+    mixed_calls(bench, seed)
+    stats = bench.engine.stats()
+    assert stats["recomputed_tokens"] > 0
+    assert stats["hit_ratio"] <= 1.0
+
+
+def test_what_was_evicted_in_between_is_missed(make):
+    bench = make(pool_tokens=64)
+    for beginning in (1, 2, 3, 1, 2, 3):
+        context = bench.open([beginning] * 40)
+        bench.generate(context, max_tokens=2)
+        bench.run()
+        bench.close(context)
+    stats = bench.engine.stats()
+    assert stats["optimum_hit_rate"] == 0.5
+    assert stats["hit_ratio"] < 0.5
+
+
+def test_private_calls_are_a_namespace_each(make):
+    bench = make()
+    contexts = [bench.open([5] * 20) for _ in range(3)]
+    for context in contexts:
+        bench.generate(context, max_tokens=3, cache=False)
+        bench.run()
+    bench.close(*contexts)
+    stats = bench.engine.stats()
+    assert (stats["hit_rate"], stats["optimum_hit_rate"], stats["hit_ratio"]) == (0.0, 0.0, 1.0)

@@ -1,0 +1,57 @@
+"""What the sampler is asked, and what it answers: plain data, without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ramet.runtime.errors import RametError
+from ramet.runtime.request import SamplingParams
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One token to sample: where from, how, and with which randomness."""
+
+    row: int
+    """The row of the logits; several may name one row (siblings of a fork)."""
+    params: SamplingParams
+    key: int
+    """The sequence's stream (`streams.stream_key`)."""
+    index: int
+    """The token's index in the call, which is the element of the stream."""
+    counts: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    """How often each token was generated in this call (no zeros); read if there is a penalty."""
+    prompt_ids: frozenset[int] | None = None
+    """The prompt's tokens; read if there is a repetition penalty."""
+    banned: tuple[int, ...] = ()
+    """Tokens that may not be sampled now, such as end ids before `min_new_tokens`."""
+    mask: bytes | None = None
+    """The only tokens that may be sampled now, as little-endian 32-bit words with a bit for each
+    token; None is all of them."""
+
+
+class Sampled(NamedTuple):
+    """The outcome of one `SampleRow`."""
+
+    token: int
+    """The token id; -1 with an error."""
+    logprob: float | None = None
+    """With `return_logprob`: log-probability under the model's raw distribution."""
+    top: list[tuple[float, int]] | None = None
+    """With `return_logprob`: the `top_logprobs_num` likeliest as (log-probability, id), if any."""
+    error: RametError | None = None
+    """Why nothing could be sampled for this row; the others are unaffected."""
+
+
+def always_greedy(params: SamplingParams) -> bool:
+    """Whether each token is the likeliest one whatever came before, and no log-probability is
+    reported; bans and masks aside."""
+    return (
+        params.temperature == 0
+        and not params.logit_bias
+        and not (params.frequency_penalty or params.presence_penalty)
+        and params.repetition_penalty == 1
+        and not params.return_logprob
+    )
