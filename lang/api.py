@@ -131,8 +131,12 @@ def select(
 ) -> Expr:
     """Pick the choice that the model finds the best continuation, and keep it as `name`.
 
-    `choices_method` says what "best" means. A `temperature` above 0 samples, which only
-    `exact_likelihood` can. Raises InvalidArgument for no choices, duplicates, and bad arguments.
+    `choices_method` says what "best" means: `token_length_normalized` (the largest mean
+    log-probability of a choice's tokens), `greedy_token_selection` (token by token, the likeliest),
+    `unconditional_likelihood_normalized` (the mean, less what the tokens have without the prompt)
+    or `exact_likelihood` (the probability of the whole choice and of ending there; gives
+    `meta["probabilities"]`). A `temperature` above 0 samples, which only the last can. The choice
+    "" stands for ending here. Raises InvalidArgument for no choices, duplicates, and bad arguments.
     """
     return _select(name, choices, temperature, choices_method, _call_site())
 

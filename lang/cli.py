@@ -122,6 +122,7 @@ def graph(program: str, as_json: bool) -> None:
     if not path or not Path(path).is_file():
         _refuse(f"{program}: must be FILE:FUNCTION, with a file that exists")
     sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.argv = [path]
     found = runpy.run_path(path).get(name)
     if not isinstance(found, Function):
         _refuse(f"{path} has no program {name!r} (a function under @ramet.lang.function)")
@@ -196,7 +197,12 @@ class _Run:
         return 0
 
     def _report(self, seconds: float) -> None:
+        from ramet.lang import global_config
+
         if self._runtime is None:
+            if global_config.default_backend is not None:
+                message = "the program set a backend of its own: the options had no effect"
+                click.echo(f"ramet: {message}", err=True)
             return
         try:
             stats = self._runtime.stats()

@@ -12,8 +12,19 @@ from ramet.lang.arguments import Arguments
 from ramet.lang.errors import InvalidArgument
 from ramet.runtime.request import SamplingParams, check_seed
 
-_SAMPLING = {field.name for field in dataclasses.fields(SamplingParams)} | SHORT_NAMES.keys()
+# A constraint is a call's own: a run has none.
+_SAMPLING = {f.name for f in dataclasses.fields(SamplingParams)} - {"constraint"}
+_SAMPLING |= SHORT_NAMES.keys()
 _RUN_OPTIONS = ("backend", "seed", "timeout", "stream")
+_BATCH_OPTIONS = (
+    "backend",
+    "timeout",
+    "num_threads",
+    "progress_bar",
+    "generator_style",
+    "return_exceptions",
+    "seed",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +82,7 @@ def batch_options(
     """The options that the items of a batch have in common."""
     for name in sampling:
         if name not in _SAMPLING:
-            raise arguments.unknown(name, sorted(_SAMPLING))
+            raise arguments.unknown(name, [*_BATCH_OPTIONS, *sorted(_SAMPLING)])
     return RunOptions(backend, None, timeout, False, sampling_fields(sampling)[0])
 
 

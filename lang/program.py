@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -42,6 +43,13 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<program {self.name}({', '.join(self.arg_names)})>"
+
+    def __get__(self, owner: object, _type: type | None = None) -> Function:
+        """A program that is a method: its body gets the object before the state."""
+        if owner is None:
+            return self
+        body = types.MethodType(self._body, owner)
+        return Function(body, self._arguments.bound, self._speculated)
 
     @property
     def name(self) -> str:

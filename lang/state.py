@@ -128,7 +128,7 @@ class ProgramState:
         """What each call cost, one paragraph per call of the whole program, after waiting for them:
         where its prompt's cached part came from, and on a miss the first token that differs from
         the nearest cached path, or what had evicted it."""
-        self._branch.reading.complete()
+        self.error()  # A failed run cost something, too.
         instance = self._branch.instance
         tokenizer = instance.backend.tokenizer
         return explain([record_of(*call, tokenizer) for call in list(instance.calls)])

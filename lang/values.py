@@ -108,6 +108,13 @@ class CallValue(Pending):
     def typed(self) -> Any:
         """The text as the type that its call has; raises ProgramError for a text cut short."""
         value, dtype = self.read(), self._dtype
+        metas = self._outcome().meta
+        for meta, text in zip(metas, value if isinstance(value, list) else [value], strict=False):
+            if not meta.get("constraint", {}).get("complete", True):
+                raise ProgramError(
+                    f"{text!r} is only the beginning of what its constraint asks for: the call "
+                    f"ended early ({meta['finish_reason']})"
+                )
         if dtype is None:
             return value
         if isinstance(value, list):
@@ -227,52 +234,6 @@ class CallValue(Pending):
         return error
 
 
-class ComputedValue(Pending):
-    """A value that a function of the user's gives, on some thread."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._done = False
-        self._value: Any = None
-        self._callbacks: list[Callable[[], object]] = []
-
-    def put(self, value: object) -> None:
-        """Give it its value; only the first one counts."""
-        with self._instance.changed:
-            if self._done:
-                return
-            self._value, self._done = value, True
-            callbacks, self._callbacks = self._callbacks, []
-            self._instance.changed.notify_all()
-        for callback in callbacks:
-            callback()
-
-    def fail(self) -> None:
-        """Say that it will never come, because its program has failed."""
-        self.put(_Nothing)
-
-    def done(self) -> bool:
-        """Whether it is there."""
-        return self._done
-
-    def on_done(self, callback: Callable[[], object]) -> None:
-        """Have `callback()` called once it is there."""
-        with self._instance.changed:
-            if not self._done:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def read(self) -> Any:
-        """The value, waiting for it; raises why its program failed if it never comes."""
-        if not self._done:
-            self._instance.check_may_block()
-        self._instance.changed.wait_until(lambda: self._done)
-        if self._value is _Nothing:
-            self._instance.raise_failure()
-        return self._value
-
-
 class GivenValue(Value):
     """A value that the program set."""
 
@@ -383,10 +344,6 @@ def pending_of(segments: Sequence[Segment]) -> Iterator[Pending]:
     for segment in segments:
         if isinstance(segment, CallValue):
             yield from segment.pending()
-
-
-class _Nothing:
-    """Stands for a value that will never come."""
 
 
 def _without_texts(meta: dict[str, Any]) -> dict[str, Any]:

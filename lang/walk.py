@@ -19,8 +19,8 @@ from ramet.lang.instance import Instance, running
 from ramet.lang.plan import Plan, Step
 from ramet.lang.reasoning import SplitValue
 from ramet.lang.state import ProgramState
-from ramet.lang.values import ComputedValue, GatheredValue, GivenValue, SharedValue, Value
-from ramet.lang.views import TypedView
+from ramet.lang.values import GatheredValue, GivenValue, SharedValue, Value
+from ramet.lang.views import ComputedValue, TypedView
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.graph_values import Opaque, Part, Ref, Template
 from ramet.runtime.request import shown

@@ -26,7 +26,7 @@ class RuntimeConfig:
     model: str | None = None
     """A built-in name, a directory, a `.gguf` file or a hub id; None is the built-in model."""
     device: str = "auto"
-    """One of "auto", "cpu", "cuda" or "cuda:N"."""
+    """"auto" or "cpu"; "cuda" or "cuda:N" once GPUs are supported."""
     dtype: str = "auto"
     """Of weights, activations and KV: "auto", "bfloat16", "float16", "float32" or "float64"."""
     max_context: int | None = None

@@ -124,6 +124,8 @@ class Runtime:
 
     def __repr__(self) -> str:
         state = "running" if self._finalizer.alive else "shut down"
+        if self._finalizer.alive and self._client.ended:
+            state = "ended by itself"
         return f"<Runtime {self.info['model']} on {self.info['device']}, {state}>"
 
     @property

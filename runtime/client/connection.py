@@ -43,6 +43,11 @@ class EngineClient:
             raise
         self._reader.start()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the engine is gone."""
+        return self._failure is not None
+
     def next_id(self) -> int:
         """A number for a program, a context or a call, never given before."""
         return next(self._ids)
