@@ -116,8 +116,19 @@ def run(file: Path, args: tuple[str, ...], **fields: Any) -> None:
 @main.command()
 @click.argument("program", metavar="FILE:FUNCTION")
 @click.option("--json", "as_json", is_flag=True, help="Print the graph as data, not as a chart.")
-def graph(program: str, as_json: bool) -> None:
-    """Print the request graph of a program as a Mermaid flowchart; no model is called."""
+@click.option(
+    "--set",
+    "constants",
+    metavar="NAME=JSON",
+    multiple=True,
+    help="An argument that is known, as trace() takes it; may be given several times.",
+)
+def graph(program: str, as_json: bool, constants: tuple[str, ...]) -> None:
+    """Print the request graph of a program as a Mermaid flowchart; no model is called.
+
+    What a program does with the values of its arguments and calls, such as loops over them, must be
+    known: give arguments with --set.
+    """
     path, _, name = program.rpartition(":")
     if not path or not Path(path).is_file():
         _refuse(f"{program}: must be FILE:FUNCTION, with a file that exists")
@@ -127,7 +138,7 @@ def graph(program: str, as_json: bool) -> None:
     if not isinstance(found, Function):
         _refuse(f"{path} has no program {name!r} (a function under @ramet.lang.function)")
     try:
-        traced = found.trace()
+        traced = found.trace(**dict(map(_constant, constants)))
     except RametError as error:
         _refuse(str(error))
     click.echo(json.dumps(traced.to_dict(), indent=2) if as_json else traced.to_mermaid(), nl=False)
@@ -224,6 +235,16 @@ class _Run:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(self._file)]
         return f"{self._file}:{lines[-1]}: " if lines else ""
+
+
+def _constant(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        _refuse(f"--set {text}: must be NAME=JSON")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value  # A plain word needs no quotes.
 
 
 def _exit_status(end: SystemExit) -> int:

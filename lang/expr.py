@@ -12,6 +12,7 @@ from typing import Any
 
 from ramet.lang.choices import ChoicesMethod
 from ramet.lang.errors import InvalidArgument, ProgramError
+from ramet.lang.marked import plain_text
 from ramet.runtime.request import SamplingParams, check_text, shown
 
 
@@ -119,7 +120,7 @@ def nodes_of(value: object) -> Iterator[Expr]:
     surrogate.
     """
     if isinstance(value, str):
-        yield Text(check_text("text", value))
+        yield Text(plain_text(check_text("text", value)))
     elif isinstance(value, Sum):
         yield from value.parts
     elif isinstance(value, Expr):

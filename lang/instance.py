@@ -51,6 +51,7 @@ class Instance:
         seed: int | None = None,
         sampling: Mapping[str, Any] | None = None,
         stream: bool = False,
+        logprob_texts: bool = True,
         timeout: float | None = None,
         parent: Instance | None = None,
     ) -> None:
@@ -62,6 +63,8 @@ class Instance:
         """The run's own sampling fields."""
         self.streams = stream
         """Whether calls report their text as it comes."""
+        self.logprob_texts = logprob_texts
+        """Whether entries of log-probabilities keep the tokens' texts, where a call doesn't say."""
         self.watched = stream or parent is not None
         """Whether somebody else than the body may hold its state while it runs."""
         self.changed = WatchedCondition()

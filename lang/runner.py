@@ -169,6 +169,7 @@ class Runner:
             seed=seed,
             sampling=options.sampling,
             stream=options.stream,
+            logprob_texts=options.return_text_in_logprobs,
             timeout=options.timeout,
             parent=parent,
         )

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from ramet.lang.errors import ProgramError
 from ramet.lang.expr import Expr
+from ramet.lang.marked import MarkedText, plain_text
 from ramet.lang.sites import call_site
 from ramet.lang.values import GatheredValue, GivenValue, Value
 from ramet.runtime.graph_values import Opaque, Part, Ref, Template, is_plain
@@ -50,11 +51,11 @@ class Symbols:
         if len(number) > _DIGITS:
             raise ProgramError(f"{call_site()}: more symbols in texts than a trace can hold")
         digits = "".join(self._digits[int(digit, 16)] for digit in number)
-        return f"{self._begin}{digits}{self._secret}{self._end}"
+        return MarkedText(f"{self._begin}{digits}{self._secret}{self._end}")
 
     def parts(self, text: str) -> tuple[Part, ...]:
         """A text as literals and values; raises ProgramError if a mark in it was damaged."""
-        pieces = self._pattern.split(text)
+        pieces = self._pattern.split(plain_text(text))
         found: list[Part] = []
         for index, piece in enumerate(pieces):
             if index % 2:
@@ -77,7 +78,11 @@ class Symbols:
                 return self.lower(value.read())
             case str():
                 parts = self.parts(value)
-                return value if all(isinstance(part, str) for part in parts) else Template(parts)
+                return (
+                    plain_text(value)
+                    if all(isinstance(part, str) for part in parts)
+                    else Template(parts)
+                )
         if type(value) is list:
             return [self.lower(item) for item in value]
         if type(value) is tuple:
@@ -106,8 +111,11 @@ class Symbols:
     def has_mark(self, value: object) -> bool:
         """Whether it is a symbol or a text that holds one, or has such an item."""
         if isinstance(value, str):
+            value = plain_text(value)
             return not self._signs.isdisjoint(value) or self._secret.lower() in value.lower()
-        if isinstance(value, (list, tuple, set, frozenset, dict)):
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
+        if isinstance(value, (list, tuple, set, frozenset)):
             return any(map(self.has_mark, value))
         return isinstance(value, Symbol)
 

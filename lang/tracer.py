@@ -38,6 +38,8 @@ class Tracer:
         """The values that aren't known."""
         self.functions: list[Callable[..., object]] = []
         """The functions of `call` nodes, in the order of the nodes."""
+        self.state: object = None
+        """The state that the body was given."""
         self._branches = itertools.count(1)
 
     def new_branch(self) -> int:
@@ -60,14 +62,14 @@ class Tracer:
         self.functions.append(function)
         return Symbol(self.symbols, Ref(node=node))
 
-    def lower(self, value: object, returned_state: object = None) -> Any:
-        """A value that leaves the program, as a graph holds it; a state can't leave it, but for
-        the program's own as what its body returns."""
+    def lower(self, value: object) -> Any:
+        """A value that leaves the program, as a graph holds it; no state can leave it but the
+        program's own, which stands for the run's."""
         known = len(self.symbols.objects)
         lowered = self.symbols.lower(value)
         for found in self.symbols.objects[known:]:
             branch = getattr(found, "_branch", getattr(found, "_parent", None))
-            if found is not returned_state and isinstance(branch, TraceBranch):
+            if found is not self.state and isinstance(branch, TraceBranch):
                 raise ProgramError(
                     f"{call_site()}: the state of a traced program has no value to pass on; pass "
                     "what is read from it"
@@ -244,13 +246,14 @@ def trace(
 
     tracer = Tracer()
     state = ProgramState(TraceBranch(tracer))  # type: ignore[arg-type]
+    tracer.state = state
     symbols = {arg: Symbol(tracer.symbols, Ref(arg=arg)) for arg in open_args}
     with _tracing(tracer), _naming_lines(tracer.symbols):
         returned = arguments.call(body, state, {**given, **symbols})
         if inspect.iscoroutine(returned):
             returned = _run_at_once(returned)
         if returned is not None:
-            value = tracer.lower(returned, state)
+            value = tracer.lower(returned)
             tracer.add(graph.Read, 0, call_site(), value=value, edge="return")
     return Trace(
         Graph(arguments.program, tuple(open_args), tuple(tracer.nodes)),
