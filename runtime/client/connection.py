@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ramet.runtime.client.call import Call
@@ -32,6 +33,7 @@ class EngineClient:
         self._lock = threading.RLock()
         self._calls: dict[int, Call[Any]] = {}
         self._failure: RametError | None = None
+        self._held = threading.local()
         self._ids = itertools.count(1)
         self._reader = threading.Thread(target=self._read, name="ramet-receive", daemon=True)
         try:
@@ -64,7 +66,27 @@ class EngineClient:
                 raise _copy(self._failure)
             for call in calls:
                 self._calls[call.call_id] = call
-            self._transport.send(ops)
+            held = getattr(self._held, "ops", None)
+            if held is None:
+                self._transport.send(ops)
+            else:
+                held += ops
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread submits inside is sent at the end, in one message."""
+        if getattr(self._held, "ops", None) is not None:
+            yield
+            return
+        ops: list[Message] = []
+        self._held.ops = ops
+        try:
+            yield
+        finally:
+            self._held.ops = None
+            with self._lock:
+                if ops and self._failure is None:
+                    self._transport.send(ops)
 
     def request(self, op: str) -> dict[str, Any]:
         """Ask for a value (`stats`, `flush`) and wait for it."""
