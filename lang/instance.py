@@ -22,7 +22,7 @@ from ramet.lang.recording import Recording
 from ramet.lang.scope import Scope
 from ramet.lang.session import session
 from ramet.lang.values import CallValue
-from ramet.lang.watched import WatchedCondition
+from ramet.lang.watched import Changes
 from ramet.runtime.client.call import Call
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Instance:
         """Whether entries of log-probabilities keep the tokens' texts, where a call doesn't say."""
         self.watched = stream or parent is not None
         """Whether somebody else than the body may hold its state while it runs."""
-        self.changed = WatchedCondition()
+        self.changed = Changes()
         """Guards and announces every change: new text, new variables, ends."""
         self.failure: BaseException | None = None
         """Why it failed: its body's exception, a cancellation, or a call's unread error."""
@@ -136,7 +136,7 @@ class Instance:
 
     def claim(self) -> bool:
         """Take the right to run the body; True for the first caller only."""
-        with self.changed:
+        with self.changed.lock:
             claimed, self._claimed = self._claimed, True
         return not claimed
 
@@ -201,7 +201,7 @@ class Instance:
 
     def on_finish(self, callback: Callable[[Instance], object]) -> None:
         """Have `callback(self)` called once it is over, on the thread that ends it."""
-        with self.changed:
+        with self.changed.lock:
             if not self.finished:
                 self._callbacks.append(callback)
                 return
@@ -209,16 +209,19 @@ class Instance:
 
     def track(self, value: CallValue, call: Call[Any], node: Gen | Select, path: str) -> None:
         """Count a call as this run's; `path` is its branch's."""
+        # In this order, so that an interrupt in between leaves nothing to wait for.
+        call.add_done_callback(self._part_over)
+        self._open.add(call)
         self._values.append(value)
         self.calls.append((node, path, value))
-        self._open.add(call)
-        call.add_done_callback(self._part_over)
+        if call.done():
+            self._part_over(call)
         if self.failure is not None:
             value.abort()
 
     def fail(self, error: BaseException) -> None:
         """End it with `error`: everything that isn't done is aborted. Only the first one counts."""
-        with self.changed:
+        with self.changed.lock:
             if self.failure is not None or self.finished:
                 return
             self.failure = error
@@ -258,11 +261,11 @@ class Instance:
         """The body is over: whatever is queued goes on, and nothing new may come."""
         if self.body_over:
             return
-        with self.changed:
+        with self.changed.lock:
             branches = list(self.branches)
         for branch in branches:
             branch.end()
-        with self.changed:
+        with self.changed.lock:
             self.body_over = True
             self.changed.notify_all()
         self._finish_if_over()
@@ -275,7 +278,7 @@ class Instance:
             self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        with self.changed:
+        with self.changed.lock:
             if self.finished or not self.body_over or self._open:
                 return
             errors: list[BaseException | None] = [value.settle() for value in self._values]

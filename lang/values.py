@@ -196,7 +196,7 @@ class CallValue(Pending):
     def settle(self) -> Exception | None:
         """Keep only the result of the call, which has ended; its error if nobody knows of it."""
         call = self._call
-        if call is not None:
+        if call is not None and call.done():
             try:
                 self._result = call.result()
             except Exception as error:

@@ -37,7 +37,7 @@ class ComputedValue(Pending):
 
     def put(self, value: object) -> None:
         """Give it its value; only the first one counts."""
-        with self._instance.changed:
+        with self._instance.changed.lock:
             if self._done:
                 return
             self._value, self._done = value, True
@@ -56,7 +56,7 @@ class ComputedValue(Pending):
 
     def on_done(self, callback: Callable[[], object]) -> None:
         """Have `callback()` called once it is there."""
-        with self._instance.changed:
+        with self._instance.changed.lock:
             if not self._done:
                 self._callbacks.append(callback)
                 return

@@ -66,11 +66,7 @@ class EngineClient:
                 raise _copy(self._failure)
             for call in calls:
                 self._calls[call.call_id] = call
-            held = getattr(self._held, "ops", None)
-            if held is None:
-                self._transport.send(ops)
-            else:
-                held += ops
+            self._send(ops)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -123,7 +119,15 @@ class EngineClient:
         if os.getpid() == self._pid:
             with self._lock:
                 if self._failure is None:
-                    self._transport.send([op])
+                    self._send([op])
+
+    def _send(self, ops: list[Message]) -> None:
+        # Everything of one thread in its order, what it holds back included.
+        held = getattr(self._held, "ops", None)
+        if held is None:
+            self._transport.send(ops)
+        else:
+            held += ops
 
     def _await_ready(self) -> dict[str, Any]:
         events = self._transport.receive()
