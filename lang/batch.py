@@ -141,6 +141,8 @@ class _Batch:
                 while True:
                     while not self._exhausted and self._has_room():
                         self._draw()
+                        if self._in_order and self._num_given in self._done:
+                            break  # Somebody waits for it.
                     show(self._count_new())
                     while (outcome := self._take()) is not None:
                         yield outcome

@@ -22,9 +22,11 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from ramet.lang.compiled import CompiledFunction
 from ramet.lang.program import Function
 from ramet.runtime.config import DTYPES, ISOLATIONS, POLICIES, RuntimeConfig
 from ramet.runtime.errors import RametError
+from ramet.runtime.graph import Graph
 from ramet.runtime.metrics import Report
 from ramet.runtime.runtime import Runtime
 
@@ -135,13 +137,16 @@ def graph(program: str, as_json: bool, constants: tuple[str, ...]) -> None:
     sys.path.insert(0, str(Path(path).resolve().parent))
     sys.argv = [path]
     found = runpy.run_path(path).get(name)
+    if isinstance(found, CompiledFunction) and not constants:
+        click.echo(_drawn(found.graph, as_json), nl=False)
+        return
     if not isinstance(found, Function):
         _refuse(f"{path} has no program {name!r} (a function under @ramet.lang.function)")
     try:
         traced = found.trace(**dict(map(_constant, constants)))
     except RametError as error:
         _refuse(str(error))
-    click.echo(json.dumps(traced.to_dict(), indent=2) if as_json else traced.to_mermaid(), nl=False)
+    click.echo(_drawn(traced, as_json), nl=False)
 
 
 @main.command()
@@ -235,6 +240,10 @@ class _Run:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(self._file)]
         return f"{self._file}:{lines[-1]}: " if lines else ""
+
+
+def _drawn(graph: Graph, as_json: bool) -> str:
+    return json.dumps(graph.to_dict(), indent=2) if as_json else graph.to_mermaid()
 
 
 def _constant(text: str) -> tuple[str, Any]:

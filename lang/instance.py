@@ -165,6 +165,7 @@ class Instance:
         if self.inside or ready():
             return
         self.check_may_block()
+        self._check_loop()
         if self.claim():
             self.run_body()
         self.changed.wait_until(lambda: self.body_over or ready())
@@ -192,6 +193,7 @@ class Instance:
         if self.finished:
             return
         self.check_may_block()
+        self._check_loop()
         if self.claim():
             self.run_body()
         self.changed.wait_until(lambda: self.body_over)
@@ -295,6 +297,11 @@ class Instance:
             self.changed.notify_all()
         for callback in callbacks:
             callback(self)
+
+    def _check_loop(self) -> None:
+        """Fail a run whose body can't go on, because its event loop was closed."""
+        if self.loop is not None and self.loop.is_closed() and not self.body_over:
+            self.fail(Cancelled(f"{self.name}: the event loop of its body was closed"))
 
     def _runs_here(self) -> bool:
         """Whether this code is part of this run, or of a program that it runs."""

@@ -238,8 +238,9 @@ def async_body(body: Callable[..., Any]) -> Kind:
             instance.end_body()
 
         def interrupt() -> None:
-            for task in tasks:
-                session.loops.of(task.get_loop()).call(task.cancel)
+            for task in list(tasks):
+                if not session.loops.of(task.get_loop()).call(task.cancel):
+                    instance.end_body()  # Its loop is closed: nobody will.
 
         instance.prepare(state, start, detached=True, interrupt=interrupt)
 

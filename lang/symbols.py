@@ -18,6 +18,7 @@ from ramet.lang.marked import MarkedText, plain_text
 from ramet.lang.sites import call_site
 from ramet.lang.values import GatheredValue, GivenValue, Value
 from ramet.runtime.graph_values import Opaque, Part, Ref, Template, is_plain
+from ramet.runtime.request import shown
 
 _PRIVATE = range(0x100000, 0x10FFFE)
 """Characters without a meaning, of which a mark is made."""
@@ -96,8 +97,10 @@ class Symbols:
             self._refuse_inside(value, f"a {type(value).__name__}", value)
         elif isinstance(value, Mapping):
             self._refuse_inside(value, f"a {type(value).__name__}", [*value, *value.values()])
+        elif isinstance(fields := getattr(value, "__dict__", None), dict):
+            self._refuse_inside(value, f"a {type(value).__name__}", list(fields.values()))
         self.objects.append(value)
-        return Opaque(repr(value), len(self.objects) - 1)
+        return Opaque(shown(value), len(self.objects) - 1)
 
     def readable(self, text: str) -> str:
         """A message with symbols named in it, and without the characters of marks."""

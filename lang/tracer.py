@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -54,13 +55,32 @@ class Tracer:
 
     def call(self, function: Callable[..., object], args: Sequence[object]) -> Symbol:
         """Note a call of a function of the user's on values."""
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        ):
             raise InvalidArgument(f"function={function!r}: a compiled program takes no coroutines")
+        self._check_captured(function)
         name = getattr(function, "__qualname__", repr(function))
         given = tuple(self.lower(arg) for arg in args)
         node = self.add(graph.Call, graph.NO_BRANCH, call_site(), function=name, args=given)
         self.functions.append(function)
         return Symbol(self.symbols, Ref(node=node))
+
+    def _check_captured(self, function: object) -> None:
+        """Refuse a function that has symbols in it: only arguments are known when it runs."""
+        captured: list[object] = []
+        while isinstance(function, functools.partial):
+            captured += [*function.args, *function.keywords.values()]
+            function = function.func
+        for cell in getattr(function, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # An empty cell.
+                captured.append(cell.cell_contents)
+        captured += [*(getattr(function, "__defaults__", None) or ())]
+        if any(map(self.symbols.has_mark, captured)):
+            raise ProgramError(
+                f"{call_site()}: {function!r} uses a value that is not known while tracing; give "
+                "it as an argument: call(fn, value)"
+            )
 
     def lower(self, value: object) -> Any:
         """A value that leaves the program, as a graph holds it; no state can leave it but the
@@ -69,6 +89,8 @@ class Tracer:
         lowered = self.symbols.lower(value)
         for found in self.symbols.objects[known:]:
             branch = getattr(found, "_branch", getattr(found, "_parent", None))
+            if not isinstance(branch, TraceBranch):
+                branch = getattr(branch, "_branch", None)  # A group's parent is a state.
             if found is not self.state and isinstance(branch, TraceBranch):
                 raise ProgramError(
                     f"{call_site()}: the state of a traced program has no value to pass on; pass "

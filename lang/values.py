@@ -152,6 +152,17 @@ class CallValue(Pending):
             yield chunk.text
         raise reason
 
+    def peek(self) -> tuple[dict[str, Any] | None, Exception | None]:
+        """The meta of sample 0, or the call's error, without having told anybody of it; (None,
+        None) while it runs."""
+        call = self._call
+        if call is None:
+            return (None if self._result is None else self._result.meta[0]), self._error
+        if not call.done():
+            return None, None
+        error = call.exception()
+        return (None, error) if error is not None else (call.result().meta[0], None)
+
     async def achunks(self) -> AsyncIterator[tuple[str, Chunk | None]]:
         """The text of sample 0 as it comes, with its chunks; the call's error after them."""
         call = self._call
@@ -269,15 +280,31 @@ class GatheredValue(Value):
 
     def read(self) -> list[Any]:
         """A list with one value per branch."""
-        return [value.read() for value in self.values]
+        return self._each(lambda value: value.read())
 
     def typed(self) -> list[Any]:
         """A list with one typed value per branch."""
-        return [value.typed() for value in self.values]
+        return self._each(lambda value: value.typed())
 
     def meta(self) -> list[Any]:
         """A list with one meta per branch."""
-        return [value.meta() for value in self.values]
+        return self._each(lambda value: value.meta())
+
+    def _each(self, read: Callable[[Value], Any]) -> list[Any]:
+        # A loop, because forks nest to any depth.
+        result: list[Any] = []
+        stack: list[tuple[list[Any], Iterator[Value]]] = [(result, iter(self.values))]
+        while stack:
+            out, rest = stack[-1]
+            value = next(rest, None)
+            if value is None:
+                stack.pop()
+            elif isinstance(value, GatheredValue):
+                out.append([])
+                stack.append((out[-1], iter(value.values)))
+            else:
+                out.append(read(value))
+        return result
 
     def pending(self) -> Iterator[Pending]:
         """What its values wait for."""
