@@ -87,6 +87,8 @@ class Runner:
             if parent is not None:
                 parent.check_may_block()
             threads = None if self._on_caller else session.threads
+            if self._kind.on_caller:  # One thread is enough for bodies that take no time.
+                batch = dataclasses.replace(batch, num_threads=1)
             return run_all(self._name, items, make, batch, threads)
         instances = [make(item, item_seed) for item, item_seed in batch.with_seeds(items)]
         for instance in instances:
