@@ -65,6 +65,7 @@ def build_engine(config: RuntimeConfig) -> Engine:
         chunk_tokens=config.chunk_tokens,
         max_running=config.max_running,
         policy=config.policy,
+        max_overtakes=config.max_overtakes,
         max_context=max_context,
         info=info,
     )

@@ -12,7 +12,7 @@ from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.request import MAX_INT, check_seed, shown
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
-POLICIES = ("fcfs", "program")
+POLICIES = ("program", "dfs", "lpm", "fcfs")
 ISOLATIONS = ("process", "thread")
 
 
@@ -40,7 +40,10 @@ class RuntimeConfig:
     max_running: int = 256
     """Most sequences that run at once."""
     policy: str = "program"
-    """The order in which waiting work is admitted: "program" or "fcfs"."""
+    """The order in which waiting work is admitted: "program", "dfs", "lpm" or "fcfs"."""
+    max_overtakes: int = 16384
+    """With policy "program": most prefill tokens of later arrivals that pass a waiting request of
+    equal priority."""
     seed: int = 0
     """From which the seeds of unseeded programs derive."""
     isolation: str = "process"
@@ -65,7 +68,7 @@ class RuntimeConfig:
                 raise InvalidArgument(
                     f"{name}={shown(getattr(self, name))}: must be one of {', '.join(allowed)}"
                 )
-        for name in ("page_size", "chunk_tokens", "max_running"):
+        for name in ("page_size", "chunk_tokens", "max_running", "max_overtakes"):
             _positive(name, getattr(self, name))
         if self.max_context is not None:
             _positive("max_context", self.max_context, "or None")

@@ -45,12 +45,16 @@ class Engine:
         chunk_tokens: int = 512,
         max_running: int = 256,
         policy: str = "program",
+        max_overtakes: int = 16384,
         max_context: int = 8192,
         info: dict[str, Any] | None = None,
     ) -> None:
         tree = RadixTree(PagePool(pool_tokens // page_size, page_size))
         scheduler = Scheduler(
-            tree, make_policy(policy), chunk_tokens=chunk_tokens, max_running=max_running
+            tree,
+            make_policy(policy, max_overtakes),
+            chunk_tokens=chunk_tokens,
+            max_running=max_running,
         )
         self.info = info or {}
         self.room = EngineRoom(
@@ -281,7 +285,8 @@ class Engine:
 
     def _close(self, context: Context) -> None:
         if context.node is not None:
-            self.room.tree.release(context.node)
+            # Nobody comes back to the end of a fork that is over.
+            self.room.tree.release(context.node, finished=context.group is not None)
         context.leave()
         del self._contexts[context.id]
         context.program.contexts.discard(context.id)

@@ -43,7 +43,9 @@ class Runtime:
     - `pool_tokens`: KV slots, rounded down to whole pages; "auto" is a quarter of the free memory,
       at most 65,536 or the model's context. `page_size`: slots per page.
     - `chunk_tokens`: most rows that one step computes. `max_running`: most sequences at once.
-    - `policy`: who is admitted first, "program" (the oldest program's calls) or "fcfs".
+    - `policy`: who is admitted first. "program", the default, goes depth-first over what shares
+      prefixes and lets at most `max_overtakes` prefill tokens of later arrivals pass anybody;
+      "dfs", "lpm" (longest cached prefix) and "fcfs" are there to compare with.
     - `seed`: from which the seeds of unseeded programs derive.
     - `isolation`: the engine runs in its own "process", or on a "thread" of this one.
     - `model_path`: SGLang's word for `model`.
@@ -63,6 +65,7 @@ class Runtime:
         chunk_tokens: int = 512,
         max_running: int = 256,
         policy: str = "program",
+        max_overtakes: int = 16384,
         seed: int = 0,
         *,
         isolation: str = "process",
@@ -84,6 +87,7 @@ class Runtime:
             chunk_tokens=chunk_tokens,
             max_running=max_running,
             policy=policy,
+            max_overtakes=max_overtakes,
             seed=seed,
             isolation=isolation,
         )

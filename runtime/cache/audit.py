@@ -55,6 +55,13 @@ def _check_node(node: Node, in_flight: bool) -> None:
     assert node.computed <= len(node.tokens)
     assert all(mark & EVER for mark in node.marks[: node.computed]), f"{node}: uncounted tokens"
     assert node.kv_children == sum(bool(c.segments) for c in node.children.values()), f"{node}"
+    for lane in {lane for step in (node, *node.children.values()) for lane in step.waits}:
+        waits = node.waits[lane]
+        under = {
+            first: c.waits[lane].count for first, c in node.children.items() if lane in c.waits
+        }
+        assert waits.count == len(waits.here) + sum(under.values()) > 0, f"{node}: {waits}"
+        assert set(waits.below) == set(under), f"{node}: {waits}"
     below = sum(child.held for child in node.children.values())
     assert 0 <= below <= node.held, f"{node}: {below} held below"
     for first, child in node.children.items():

@@ -14,9 +14,24 @@ from ramet.runtime.cache.node import Node
 Key = tuple[int, int]
 
 
+FINISHED, CACHE, LIVE, WAITED_FOR = range(4)
+"""What is known of a path's future, in the order in which paths are given up: it is the end of a
+fork that is over; anybody may come back to it; a live context stands on it; a call waits at it or
+below it."""
+
+
+def future_of(node: Node) -> int:
+    """Which of the four a node is."""
+    if node.waits:
+        return WAITED_FOR
+    if node.refs:
+        return LIVE
+    return FINISHED if node.finished else CACHE
+
+
 def eviction_key(node: Node) -> Key:
-    """Finished paths before those a live context points at, then least recently used."""
-    return (1 if node.refs else 0, node.last_used)
+    """What is known of its future, then least recently used."""
+    return (future_of(node), node.last_used)
 
 
 def evictable(node: Node) -> bool:

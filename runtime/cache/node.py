@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ramet.runtime.cache.origin import Origin, Run, append_run, join_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, Segment
+from ramet.runtime.cache.waits import Waits
 
 EVER = 1
 """Mark bit: the position was computed before."""
@@ -33,6 +34,7 @@ class Node:
         "children",
         "computed",
         "evictors",
+        "finished",
         "held",
         "kv_children",
         "last_used",
@@ -45,6 +47,7 @@ class Node:
         "segments",
         "start",
         "tokens",
+        "waits",
     )
 
     def __init__(self, parent: Node | None, tokens: list[int], start: int, private: bool) -> None:
@@ -64,6 +67,10 @@ class Node:
         self.refs = 0
         self.held = 0
         self.last_used = 0
+        self.waits: dict[int, Waits] = {}
+        """Who waits to run at and below it, by lane (a priority)."""
+        self.finished = False
+        """Whether a program ended here: nobody is expected to go on."""
         self.path_hash: int | None = None
         """Hash of the path to this node's end (`known.fold`), computed when first asked for."""
 

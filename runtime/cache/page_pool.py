@@ -51,6 +51,14 @@ class PagePool:
         """Fresh pages that `take(slot, count)` would use."""
         return -(-max(count - self.room_after(slot), 0) // self.page_size)
 
+    def take_next(self, slot: int) -> bool:
+        """Hand out the slot after `slot`, the end of a chain, if it is free in the same page."""
+        page, offset = divmod(slot, self.page_size)
+        if offset + 1 == self.page_size or self._fill[page] != offset + 1:
+            return False
+        self._fill[page] += 1
+        return True
+
     def take(self, slot: int, count: int) -> list[Segment]:
         """Hand out `count` slots that continue the chain ending in `slot` (-1 starts one).
 

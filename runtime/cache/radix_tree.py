@@ -17,6 +17,7 @@ from ramet.runtime.cache.known import KnownPaths, fold
 from ramet.runtime.cache.node import DECODE, EVER, PROMPT, UNASKED, Node
 from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, runs_between, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
+from ramet.runtime.cache.waits import split_waits
 
 _FORGET = bytes(m & ~EVER for m in range(256))
 _DEMAND_PROMPT = bytes(m if m & (PROMPT | DECODE) else m | PROMPT for m in range(256))
@@ -38,6 +39,8 @@ class RadixTree:
         self.decode_tokens = 0
         self.recomputed_tokens = 0
         self.evicted_tokens = 0
+        self.version = 0
+        """Counts changes of the shape of edges that have slots: splits, merges, evictions."""
         self._known = KnownPaths(max_known)
         self._roots: dict[str | None, Node] = {}
         self._private: dict[int, Node] = {}
@@ -62,6 +65,7 @@ class RadixTree:
     def fork(self, node: Node) -> Node:
         """One more reference to the same path."""
         node.refs += 1
+        node.finished = False
         return node
 
     def extend(
@@ -90,6 +94,7 @@ class RadixTree:
         if target is node:  # extended in place: reference and hold move along
             return node
         target.refs += 1
+        target.finished = False
         if running:
             step: Node | None = target
             while step is not None and step is not node:
@@ -99,9 +104,13 @@ class RadixTree:
         self._tidy(node)
         return target
 
-    def release(self, node: Node) -> None:
-        """Give one reference back; planned tokens that nobody else wants disappear."""
+    def release(self, node: Node, finished: bool = False) -> None:
+        """Give one reference back; planned tokens that nobody else wants disappear.
+
+        `finished` says that nobody is expected to come back to this path.
+        """
         node.refs -= 1
+        node.finished = finished and not node.refs
         self._tidy(node)
 
     def hold(self, node: Node) -> None:
@@ -153,10 +162,30 @@ class RadixTree:
                 self.pool.hold(pages)
             append_segment(node.segments, segment)
 
+    def reserve_next(self, node: Node) -> bool:
+        """Give the next planned token of a held node the slot after its last one; False, and
+        nothing is done, where that takes a fresh page."""
+        if not node.segments:
+            return False
+        start, count = node.segments[-1]
+        if not self.pool.take_next(start + count - 1):
+            return False
+        node.segments[-1] = (start, count + 1)
+        return True
+
     def commit(self, node: Node, count: int) -> None:
         """The next `count` tokens of the node are computed: count each as what it was, and book
         it on its origin."""
         low, high = node.computed, node.computed + count
+        if count == 1 and high == len(node.tokens) and node.marks[low] == DECODE:
+            # A decode row: what most steps are made of.
+            self.decode_tokens += 1
+            node.marks[low] = EVER
+            node.computed = high
+            who = node.origins[-1][1]
+            if who is not None:
+                who.book_rows(1)
+            return
         marks = node.marks[low:high]
         again = sum(marks.count(m) for m in (EVER, EVER | PROMPT, EVER | DECODE))
         prompt = marks.count(PROMPT)
@@ -242,6 +271,7 @@ class RadixTree:
                     same += 1
             if same < len(tokens):
                 child = self._split(child, same)
+            child.finished = False
             node = child
             done += same
         return node, done
@@ -286,6 +316,7 @@ class RadixTree:
         """Cut an edge; the new upper node takes the first tokens, `node` keeps its pointers."""
         parent = node.parent
         assert parent is not None
+        self.version += 1
         upper = Node(parent, node.tokens[:count], node.start, node.private)
         node.take_head(upper)
         upper.held = node.held
@@ -300,6 +331,7 @@ class RadixTree:
                 self.pool.hold(range(page, page + 1))
         node.parent = upper
         node.segments = rest
+        split_waits(upper, node)
         if not rest:
             self.queue.offer(upper)
         return upper
@@ -340,6 +372,7 @@ class RadixTree:
 
     def _merge(self, node: Node) -> None:
         """Join a node that nobody points at with its only child, which keeps its pointers."""
+        self.version += 1
         (child,) = node.children.values()
         parent = node.parent
         assert parent is not None
@@ -357,6 +390,7 @@ class RadixTree:
         parent.children[child.tokens[0]] = child
         node.segments = []
         node.children = {}
+        node.waits = {}
         node.parent = None
         self.queue.offer(child)
 
@@ -364,6 +398,7 @@ class RadixTree:
         """Give back the slots of the tokens from index `computed` on."""
         if not node.segments:
             return
+        self.version += 1
         if node.held:
             node.unhold_pages(self.pool)
         node.segments, dropped = split_segments(node.segments, computed)

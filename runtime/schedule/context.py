@@ -34,6 +34,8 @@ class Program:
     cache: bool
     """Whether what it computes stays for others, and whether it reads what others left."""
     name: str = ""
+    attained_tokens: int = 0
+    """Prefill that its calls were admitted for, and tokens that they sampled."""
     contexts: set[int] = dataclasses.field(default_factory=set)
 
 

@@ -9,24 +9,25 @@ Sarathi-Serve (Agrawal et al. 2024).
 from __future__ import annotations
 
 import bisect
-import heapq
 import time
 from operator import attrgetter
 
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.radix_tree import RadixTree
-from ramet.runtime.schedule.batch import Batch, build_batch
+from ramet.runtime.schedule.batch import Batch, Layout, build_batch
+from ramet.runtime.schedule.lengths import FinishLengths
 from ramet.runtime.schedule.policy import Policy
-from ramet.runtime.schedule.sequence import Sequence
+from ramet.runtime.schedule.sequence import Generation, Sequence
+from ramet.runtime.schedule.waiting import Waiting, uncached_tokens
 
-LOOKAHEAD_TOKENS = 64
-"""Tokens of growth that a sequence must find room for before it is admitted beside others."""
+LOOKAHEAD_TOKENS = 256
+"""Most tokens of a sequence's expected growth that admission keeps room for."""
 
 _order = attrgetter("order")
 
 
 class Scheduler:
-    """The waiting heap, the running list (both in policy order) and the plan of a step."""
+    """Who waits, who runs (in the order of retraction, the last one first), the plan of a step."""
 
     def __init__(
         self, tree: RadixTree, policy: Policy, *, chunk_tokens: int, max_running: int
@@ -41,18 +42,22 @@ class Scheduler:
         self.retractions = 0
         self.outgrown: list[Sequence] = []
         """Running sequences whose own path has outgrown the whole pool; the engine ends them."""
-        self._waiting: list[tuple[tuple[int, ...], int, Sequence]] = []
-        self._num_waiting = 0
+        self.lengths = FinishLengths()
+        """How long generations turn out to be."""
+        self._waiting = Waiting()
+        self._layout: Layout | None = None
+        self._cursor: Node | None = None
+        """Where the last sequence was admitted."""
 
     @property
     def num_waiting(self) -> int:
         """Sequences that wait to run."""
-        return self._num_waiting
+        return len(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence, whose reference to its node the scheduler now looks after."""
-        sequence.order = self.policy(sequence)
-        self._push(sequence)
+        sequence.order = (-sequence.priority, sequence.program, sequence.arrival)
+        self._wait(sequence)
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out, running or waiting, and let go of its path."""
@@ -62,8 +67,15 @@ class Scheduler:
         if sequence.running:
             self._stop(sequence)
         else:
-            self._num_waiting -= 1
-            self._sweep()
+            self._waiting.remove(sequence)
+            self.tree.queue.offer(sequence.node)
+        if (
+            isinstance(sequence, Generation)
+            and sequence.place is not None
+            and sequence.output.finished is not None
+        ):
+            self.lengths.record(sequence.place.origin.site, len(sequence.output_ids))
+            sequence.place.context.program.attained_tokens += len(sequence.output_ids)
         self.tree.release(sequence.node)
 
     def plan(self) -> Batch:
@@ -82,38 +94,32 @@ class Scheduler:
 
     def rollback(self, batch: Batch) -> None:
         """The batch failed: its slots come back."""
+        self._layout = None
         for node, _ in reversed(batch.ranges):
             self.tree.cancel_reserved(node)
 
     # Admission and retraction
 
-    def _push(self, sequence: Sequence) -> None:
-        heapq.heappush(self._waiting, (sequence.order, sequence.arrival, sequence))
-        self._num_waiting += 1
-
-    def _sweep(self) -> None:
-        """Drop finished entries from the heap once they outnumber the others."""
-        if len(self._waiting) > 2 * self._num_waiting + 64:
-            self._waiting = [entry for entry in self._waiting if entry[2].alive]
-            heapq.heapify(self._waiting)
+    def _wait(self, sequence: Sequence) -> None:
+        self._waiting.lane_of(sequence).add(sequence, self.policy.key(sequence))
 
     def _admit(self) -> None:
         promised = -1
-        while self._waiting and len(self.running) < self.max_running:
-            sequence = self._waiting[0][2]
-            if not sequence.alive:
-                heapq.heappop(self._waiting)
-                continue
+        while len(self.running) < self.max_running and (lane := self._waiting.top()) is not None:
+            sequence = self.policy.choose(lane, self._cursor)
             if promised < 0:
                 promised = self._promised_pages()
             planned, pinned = self._pages_of(sequence)
-            growth = min(sequence.expected_tokens, LOOKAHEAD_TOKENS)
-            wanted = promised + planned + pinned + -(-growth // self.pool.page_size)
+            growth = self._growth_pages(sequence)
+            wanted = promised + planned + pinned + growth
             if self.running and wanted > self.pool.free_pages + self.pool.cached_pages:
                 return
-            heapq.heappop(self._waiting)
-            self._num_waiting -= 1
-            promised += planned
+            promised += planned + growth
+            tokens = uncached_tokens(sequence.node)
+            self._waiting.remove(sequence, max(tokens, 1))
+            self._cursor = sequence.node
+            if sequence.place is not None:
+                sequence.place.context.program.attained_tokens += tokens
             self._start(sequence)
 
     def _start(self, sequence: Sequence) -> None:
@@ -129,10 +135,20 @@ class Scheduler:
         self.tree.unhold(sequence.node)
 
     def _promised_pages(self) -> int:
-        """Pages that the running sequences' planned tokens will take."""
+        """Pages that the running sequences' planned tokens and expected growth will take."""
         size = self.pool.page_size
         planned = {node for sequence in self.running for node in sequence.node.missing()}
-        return sum(-(-(len(node.tokens) - node.computed) // size) for node in planned)
+        growth = sum(map(self._growth_pages, self.running))
+        return growth + sum(-(-(len(node.tokens) - node.computed) // size) for node in planned)
+
+    def _growth_pages(self, sequence: Sequence) -> int:
+        """Pages that a sequence is expected to grow by, as far ahead as admission looks."""
+        if not isinstance(sequence, Generation):
+            return 0
+        site = "" if sequence.place is None else sequence.place.origin.site
+        done = len(sequence.output_ids)
+        tokens = min(self.lengths.remaining(site, done, sequence.limit), LOOKAHEAD_TOKENS)
+        return -(-tokens // self.pool.page_size)
 
     def _pages_of(self, sequence: Sequence) -> tuple[int, int]:
         """Pages that running this sequence would newly take, and newly pin."""
@@ -149,7 +165,7 @@ class Scheduler:
         """Send a running sequence back to wait; what it computed stays as cache."""
         self.retractions += 1
         self._stop(sequence)
-        self._push(sequence)
+        self._wait(sequence)
 
     def _unblock(self) -> None:
         """Nothing could move: the last in order gives way; a lone one is laid out afresh."""
@@ -176,21 +192,39 @@ class Scheduler:
         ranges: dict[Node, int] = {}
         prefills: list[Sequence] = []
         budget = self.chunk_tokens
+        reserve_next = self.tree.reserve_next
         for sequence in list(self.running):
             if not sequence.running:
                 continue
-            missing = sequence.node.missing()
-            if len(missing) == 1 and len(missing[0].tokens) - missing[0].computed == 1:
-                if missing[0] not in ranges:
-                    budget -= self._decode(sequence, missing[0], ranges)
-            elif missing:
+            node = sequence.node
+            missing = len(node.tokens) - node.computed
+            if missing > 1 or not _complete_above(node):
                 prefills.append(sequence)
+            elif missing and node not in ranges:
+                if reserve_next(node):
+                    ranges[node] = 1
+                    budget -= 1
+                else:
+                    budget -= self._decode(sequence, node, ranges)
         for sequence in prefills:
             if sequence.running and budget:
                 budget -= self._prefill(sequence, budget, ranges)
+        if not prefills:
+            # Everybody decodes or is complete already; who found no slot waits for the next step.
+            ready = [s for s in self.running if s.node in ranges or s.node.complete]
+            return self._decodes(ranges, ready)
+        self._layout = None  # It is one step behind from here on.
         ready = [s for s in self.running if self._done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
         return build_batch(order, ready)
+
+    def _decodes(self, ranges: dict[Node, int], ready: list[Sequence]) -> Batch:
+        """The batch of a step in which each row is the last token of a path."""
+        nodes = list(ranges)
+        version = self.tree.version
+        if self._layout is None or not self._layout.advance(nodes, version):
+            self._layout = Layout(tuple(ranges.items()), version)
+        return self._layout.batch(ready)
 
     def _decode(self, sequence: Sequence, node: Node, ranges: dict[Node, int]) -> int:
         """Plan one decode row, retracting from the end of the order until it has a slot."""
@@ -231,3 +265,8 @@ class Scheduler:
         return all(
             ranges.get(step, 0) == len(step.tokens) - step.computed for step in node.missing()
         )
+
+
+def _complete_above(node: Node) -> bool:
+    """Whether every token of the path before the node is computed."""
+    return node.computed > 0 or node.parent is None or node.parent.complete

@@ -56,17 +56,12 @@ class Sequence:
         self.started: float | None = None
         """When it was first admitted, in seconds of `time.monotonic`."""
         self.order: tuple[int, ...] = ()
-        """The policy's key, smallest first; set when the sequence is added to the scheduler."""
+        """Its place among the running ones: the last one is retracted first."""
 
     @property
     def origin(self) -> Origin | None:
         """What its call is named and booked on."""
         return None if self.place is None else self.place.origin
-
-    @property
-    def expected_tokens(self) -> int:
-        """Tokens it may still add to its path."""
-        return 0
 
 
 class Branch(Sequence):
@@ -152,8 +147,3 @@ class Generation(Sequence):
         """Decode rows that this sequence was the first to ask for."""
         self.sent = 0
         """Tokens already told to a stream."""
-
-    @property
-    def expected_tokens(self) -> int:
-        """Tokens it may still add to its path."""
-        return self.limit - len(self.output_ids)

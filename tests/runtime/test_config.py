@@ -15,7 +15,7 @@ from ramet.runtime.errors import InvalidArgument
         ("device", "cpu:1"),
         ("device", "cuda:x"),
         ("dtype", "int8"),
-        ("policy", "lpm"),
+        ("policy", "random"),
         ("isolation", "fiber"),
         ("page_size", 0),
         ("page_size", True),

@@ -1,5 +1,15 @@
-from ramet.runtime.cache.eviction import EvictionQueue, evictable, eviction_key
+from ramet.runtime.cache.eviction import (
+    CACHE,
+    FINISHED,
+    EvictionQueue,
+    evictable,
+    eviction_key,
+    future_of,
+)
 from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.page_pool import PagePool
+from ramet.runtime.cache.radix_tree import RadixTree
+from ramet.runtime.cache.waits import add_waiting
 
 
 def node(last_used: int, refs: int = 0, held: int = 0, kv_children: int = 0) -> Node:
@@ -42,3 +52,28 @@ def test_stale_entries_are_swept():
         queue.offer(item)
     assert len(queue._heap) <= 1100
     assert queue.pop() is item
+
+
+def test_what_is_known_of_the_future_comes_before_recency():
+    live, cached, over, awaited = node(1, refs=1), node(2), node(9), node(0, refs=1)
+    over.finished = True
+    add_waiting(awaited, 0, "somebody")
+    order = sorted([awaited, live, cached, over], key=eviction_key)
+    assert order == [over, cached, live, awaited]
+
+
+def test_coming_back_to_a_finished_path_makes_it_cache_again():
+    tree = RadixTree(PagePool(16, 4))
+    end = tree.extend(tree.root(), [1, 2, 3])
+    tree.hold(end)
+    tree.reserve(end, 3)
+    tree.commit(end, 3)
+    tree.unhold(end)
+    tree.release(end, finished=True)
+    assert future_of(end) == FINISHED
+    other = tree.extend(tree.root(), [1, 2, 3, 4])
+    assert not end.finished
+    tree.release(other)
+    assert future_of(other) == CACHE
+    tree.evict(16)
+    assert tree.pool.free_pages == 16
