@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ramet.runtime.cache.origin import Origin, Run, append_run, join_runs, split_runs
@@ -15,10 +14,6 @@ PROMPT = 2
 """Mark bit: demanded as prompt, scored choice or forced text, and charged to whoever asked."""
 DECODE = 4
 """Mark bit: demanded by the sequence that sampled the token."""
-
-
-UNASKED = re.compile(b"[\\x00\\x%02x]+" % EVER)
-"""Finds, in the marks of tokens that aren't computed, those that nobody has asked for."""
 
 
 class Node:

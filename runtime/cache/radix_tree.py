@@ -12,15 +12,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from ramet.runtime.cache.booking import book_rows, demand_edge
 from ramet.runtime.cache.eviction import EvictionQueue
 from ramet.runtime.cache.known import KnownPaths, fold
-from ramet.runtime.cache.node import DECODE, EVER, PROMPT, UNASKED, Node
-from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, runs_between, split_runs
+from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
+from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 from ramet.runtime.cache.waits import split_waits
 
 _FORGET = bytes(m & ~EVER for m in range(256))
-_DEMAND_PROMPT = bytes(m if m & (PROMPT | DECODE) else m | PROMPT for m in range(256))
 
 
 class RadixTree:
@@ -35,9 +35,7 @@ class RadixTree:
         self.pool = pool
         self.queue = EvictionQueue()
         self.clock = 0
-        self.edge_tokens = 0
-        self.decode_tokens = 0
-        self.recomputed_tokens = 0
+        self.edge_tokens = self.decode_tokens = self.recomputed_tokens = 0
         self.evicted_tokens = 0
         self.version = 0
         """Counts changes of the shape of edges that have slots: splits, merges, evictions."""
@@ -135,15 +133,7 @@ class RadixTree:
 
         Those are `who`'s from now on.
         """
-        charged = 0
-        for step in node.missing():
-            wanted = step.marks[step.computed :]
-            for found in UNASKED.finditer(wanted):
-                charged += found.end() - found.start()
-                low, high = step.computed + found.start(), step.computed + found.end()
-                step.origins = paint_runs(step.origins, low, high, who)
-            step.marks[step.computed :] = wanted.translate(_DEMAND_PROMPT)
-        return charged
+        return sum(demand_edge(step, who) for step in node.missing())
 
     def reserve(self, node: Node, count: int) -> None:
         """Give the next `count` planned tokens of a held node their slots.
@@ -186,20 +176,11 @@ class RadixTree:
             if who is not None:
                 who.book_rows(1)
             return
-        marks = node.marks[low:high]
-        again = sum(marks.count(m) for m in (EVER, EVER | PROMPT, EVER | DECODE))
-        prompt = marks.count(PROMPT)
+        again, prompt = book_rows(node, low, high)
         self.recomputed_tokens += again
         self.edge_tokens += prompt
         self.decode_tokens += count - again - prompt
-        node.marks[low:high] = bytes([EVER]) * count
         node.computed = high
-        whose = node.origins[-1:]
-        if high < len(node.tokens) or count > whose[0][0]:
-            whose = runs_between(node.origins, low, high)
-        for length, who in whose:
-            if who is not None:
-                who.book_rows(min(length, count))
 
     def cancel_reserved(self, node: Node) -> None:
         """Give back the slots of a step that failed."""
@@ -365,10 +346,7 @@ class RadixTree:
 
     def _drop_root(self, root: Node) -> None:
         if self._private.pop(id(root), None) is None:
-            for salt, kept in self._roots.items():
-                if kept is root:
-                    del self._roots[salt]
-                    break
+            self._roots = {salt: kept for salt, kept in self._roots.items() if kept is not root}
 
     def _merge(self, node: Node) -> None:
         """Join a node that nobody points at with its only child, which keeps its pointers."""
