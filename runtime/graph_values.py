@@ -113,7 +113,7 @@ def to_wire(value: Any) -> Any:
     if isinstance(value, Opaque):
         return {"object": value.shown, "index": value.index}
     if isinstance(value, Mapping):
-        pairs = [[to_wire(_plain_leaf(key)), to_wire(item)] for key, item in value.items()]
+        pairs = [[to_wire(plain(key)), to_wire(item)] for key, item in value.items()]
         return {"map": pairs}
     if isinstance(value, list):
         return {"list": [to_wire(item) for item in value]}
