@@ -95,7 +95,6 @@ class Instance:
         """Those that are open; the end of the body closes them."""
         self.calls: list[tuple[Gen | Select, str, CallValue]] = []
         """Every call so far with its branch's path, in the order in which they were made."""
-        self._values: list[CallValue] = []
         self._nested: list[Instance] = []
         # Added to and taken from by any thread without the lock; see `_part_over`.
         self._open: set[object] = set()
@@ -214,7 +213,6 @@ class Instance:
         # In this order, so that an interrupt in between leaves nothing to wait for.
         call.add_done_callback(self._part_over)
         self._open.add(call)
-        self._values.append(value)
         self.calls.append((node, path, value))
         if call.done():
             self._part_over(call)
@@ -227,10 +225,10 @@ class Instance:
             if self.failure is not None or self.finished:
                 return
             self.failure = error
-            values, nested = list(self._values), list(self._nested)
+            calls, nested = list(self.calls), list(self._nested)
             unstarted, self._claimed = not self._claimed, True
             self.changed.notify_all()
-        for value in values:
+        for _, _, value in calls:
             value.abort()
         for instance in nested:
             instance.fail(error)
@@ -283,11 +281,11 @@ class Instance:
         with self.changed.lock:
             if self.finished or not self.body_over or self._open:
                 return
-            errors: list[BaseException | None] = [value.settle() for value in self._values]
+            errors: list[BaseException | None] = [value.settle() for _, _, value in self.calls]
             errors += [nested._unheard() for nested in self._nested]
             if self.failure is None:
                 self.failure = next((error for error in errors if error is not None), None)
-            self._values, self._nested = [], []
+            self._nested = []
             self._interrupt = _nothing
             self.changed.drop_parts()
             self.finished = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -290,6 +291,12 @@ class GatheredValue(Value):
         """A list with one meta per branch."""
         return self._each(lambda value: value.meta())
 
+    def pending(self) -> Iterator[Pending]:
+        """What its values wait for."""
+        waited: list[Iterator[Pending]] = []
+        self._each(lambda value: waited.append(value.pending()))
+        return itertools.chain.from_iterable(waited)
+
     def _each(self, read: Callable[[Value], Any]) -> list[Any]:
         # A loop, because forks nest to any depth.
         result: list[Any] = []
@@ -305,11 +312,6 @@ class GatheredValue(Value):
             else:
                 out.append(read(value))
         return result
-
-    def pending(self) -> Iterator[Pending]:
-        """What its values wait for."""
-        for value in self.values:
-            yield from value.pending()
 
 
 Segment = Piece | CallValue

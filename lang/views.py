@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ramet.lang.values import Pending, Value
+from ramet.lang.values import Pending, SharedValue
 
 if TYPE_CHECKING:
     from ramet.lang.instance import Instance
 
 
-class TypedView(Value):
+class TypedView(SharedValue):
     """What a value is as its type, for a program that passes it on."""
-
-    def __init__(self, value: Value) -> None:
-        self._value = value
 
     def read(self) -> Any:
         """The typed value."""
         return self._value.typed()
-
-    def pending(self) -> Iterator[Pending]:
-        """What the value still waits for."""
-        yield from self._value.pending()
 
 
 class ComputedValue(Pending):
