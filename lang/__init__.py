@@ -122,6 +122,10 @@ _BACKENDS = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     # Loaded when first named: a program on one backend never needs the others.
     if name in _BACKENDS:

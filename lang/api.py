@@ -16,6 +16,7 @@ from ramet.lang.choices import ChoicesMethod, token_length_normalized
 from ramet.lang.constraints import CONSTRAINTS, take_constraint
 from ramet.lang.errors import InvalidArgument, UnsupportedFeature
 from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Sum, Text, nodes_of
+from ramet.lang.marked import plain_text
 from ramet.runtime.request import SamplingParams, check_text
 
 SHORT_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
@@ -27,9 +28,6 @@ _EXCLUSIVE = (*CONSTRAINTS, "choices")
 class GenOptions(TypedDict, total=False):
     """The keyword arguments of `gen`; one that is None or left out is the run's."""
 
-    min_tokens: int | None
-    n: int | None
-    stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int] | None
     stop_regex: str | None
     include_stop: bool | None
@@ -66,12 +64,23 @@ class GenOptions(TypedDict, total=False):
     cache_salt: str | None
 
 
-_GEN_OPTIONS = frozenset({"max_tokens", *GenOptions.__annotations__})
+_GEN_OPTIONS = frozenset({"max_tokens", "min_tokens", "n", "stop", *GenOptions.__annotations__})
+
+
+class TypedGenOptions(GenOptions, total=False):
+    """The keyword arguments of `gen_int` and `gen_string`."""
+
+    min_tokens: int | None
+    n: int | None
+    stop: str | Sequence[str] | None
 
 
 def gen(
     name: str | None = None,
     max_tokens: int | Literal["context"] | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
     **options: Unpack[GenOptions],
 ) -> Expr:
     """Generate text, and keep it as variable `name`.
@@ -102,13 +111,14 @@ def gen(
     Raises InvalidArgument for a bad argument, GrammarError for a bad constraint, before any model
     call.
     """
-    return _gen(name, {"max_tokens": max_tokens, **options}, _call_site())
+    own = {"max_tokens": max_tokens, "min_tokens": min_tokens, "n": n, "stop": stop}
+    return _gen(name, {**own, **options}, _call_site())
 
 
 def gen_int(
     name: str | None = None,
     max_tokens: int | Literal["context"] | None = None,
-    **options: Unpack[GenOptions],
+    **options: Unpack[TypedGenOptions],
 ) -> Expr:
     """Generate an integer: `gen(name, dtype=int)`."""
     return _gen_typed(name, int, {"max_tokens": max_tokens, **options}, _call_site())
@@ -117,7 +127,7 @@ def gen_int(
 def gen_string(
     name: str | None = None,
     max_tokens: int | Literal["context"] | None = None,
-    **options: Unpack[GenOptions],
+    **options: Unpack[TypedGenOptions],
 ) -> Expr:
     """Generate a double-quoted string: `gen(name, dtype=str)`."""
     return _gen_typed(name, str, {"max_tokens": max_tokens, **options}, _call_site())
@@ -131,15 +141,19 @@ def select(
 ) -> Expr:
     """Pick the choice that the model finds the best continuation, and keep it as `name`.
 
-    `choices_method` says what "best" means. A `temperature` above 0 samples, which only
-    `exact_likelihood` can. Raises InvalidArgument for no choices, duplicates, and bad arguments.
+    `choices_method` says what "best" means: `token_length_normalized` (the largest mean
+    log-probability of a choice's tokens), `greedy_token_selection` (token by token, the likeliest),
+    `unconditional_likelihood_normalized` (the mean, less what the tokens have without the prompt)
+    or `exact_likelihood` (the probability of the whole choice and of ending there; gives
+    `meta["probabilities"]`). A `temperature` above 0 samples, which only the last can. The choice
+    "" stands for ending here. Raises InvalidArgument for no choices, duplicates, and bad arguments.
     """
     return _select(name, choices, temperature, choices_method, _call_site())
 
 
 def special(text: str) -> Expr:
     """Text whose special tokens are special tokens, inside roles too."""
-    return Text(check_text("special", text), special=True)
+    return Text(plain_text(check_text("special", text)), special=True)
 
 
 def system(content: object = None) -> Expr:
@@ -255,13 +269,17 @@ def check_choices(choices: object) -> Sequence[str]:
     """`choices` if they are texts, at least one and none twice; raises InvalidArgument."""
     if not isinstance(choices, (list, tuple)) or not choices:
         raise InvalidArgument(f"choices={choices!r}: must be a list of at least one text")
-    seen: set[str] = set()
+    seen: dict[str, None] = {}
     for index, choice in enumerate(choices):
-        check_text(f"choices[{index}]", choice)
-        if choice in seen:
-            raise InvalidArgument(f"choices[{index}]={choice!r}: is there twice")
-        seen.add(choice)
-    return choices
+        if isinstance(choice, Expr):
+            raise InvalidArgument(
+                f'choices[{index}]={choice.brief()}: is no text; f"{{…}}" makes one of a value'
+            )
+        text = plain_text(check_text(f"choices[{index}]", choice))
+        if text in seen:
+            raise InvalidArgument(f"choices[{index}]={text!r}: is there twice")
+        seen[text] = None
+    return list(seen)
 
 
 def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:

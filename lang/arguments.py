@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ramet.lang.errors import InvalidArgument
+from ramet.runtime.request import shown
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -120,7 +122,9 @@ class Arguments:
 
     def unknown(self, name: str, known: list[str]) -> InvalidArgument:
         """The error for an argument that doesn't exist."""
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
         return InvalidArgument(
-            f"{self.program}: there is no argument {name!r}; there are: "
+            f"{self.program}: there is no argument {shown(name)}{hint}; there are: "
             f"{', '.join(known) or 'none'}"
         )

@@ -118,7 +118,8 @@ class _Batch:
         self._max_threads = limit if isinstance(limit, int) else sys.maxsize
         self._in_order = options.generator_style
         self._progress_bar = options.progress_bar
-        lock = threading.RLock()
+        # Taken by itself: an interrupt may leave a condition's own methods with the lock held.
+        self._lock = lock = threading.RLock()
         self._progress = threading.Condition(lock)  # For the caller.
         self._supply = threading.Condition(lock)  # For the body threads.
         # Under the lock: bodies nobody runs yet, instances that are not over, outcomes not given
@@ -140,6 +141,8 @@ class _Batch:
                 while True:
                     while not self._exhausted and self._has_room():
                         self._draw()
+                        if self._in_order and self._num_given in self._done:
+                            break  # Somebody waits for it.
                     show(self._count_new())
                     while (outcome := self._take()) is not None:
                         yield outcome
@@ -153,7 +156,7 @@ class _Batch:
             raise self._draw_error
 
     def _has_room(self) -> bool:
-        with self._progress:
+        with self._lock:
             flight = self._num_drawn - self._num_given if self._in_order else len(self._running)
             # Bodies wait in the queue for a thread only as far as threads need a supply.
             return flight < WINDOW and len(self._queue) < max(self._live, 1) * 2
@@ -175,14 +178,14 @@ class _Batch:
         except Exception as error:
             self._end(index, (None, error))
             return
-        with self._progress:
+        with self._lock:
             self._running[index] = instance
         instance.on_finish(lambda ended: self._end(index, (ended.state, ended.deliver())))
         if self._threads is None:
             if instance.claim():
                 instance.run_body()
             return
-        with self._progress:
+        with self._lock:
             self._queue.append(instance)
             self._supply.notify()
             grow = len(self._queue) > self._idle and self._live < self._max_threads
@@ -190,15 +193,15 @@ class _Batch:
             self._grow(self._threads)
 
     def _grow(self, threads: BodyThreads) -> None:
-        with self._progress:
+        with self._lock:
             self._live += 1
         if not threads.spawn(self._work):
-            with self._progress:
+            with self._lock:
                 self._live -= 1
 
     def _work(self) -> None:
         while True:
-            with self._supply:
+            with self._lock:
                 self._idle += 1
                 self._supply.wait_for(lambda: self._queue or self._closed, _LINGER)
                 self._idle -= 1
@@ -212,19 +215,19 @@ class _Batch:
                 instance.run_body()
 
     def _end(self, index: int, outcome: _Outcome) -> None:
-        with self._progress:
+        with self._lock:
             self._running.pop(index, None)
             self._done[index] = outcome
             self._progress.notify()
 
     def _count_new(self) -> int:
-        with self._progress:
+        with self._lock:
             shown = self._num_given + len(self._done)
         new, self._num_shown = shown - self._num_shown, shown
         return new
 
     def _take(self) -> _Outcome | None:
-        with self._progress:
+        with self._lock:
             outcome = self._done.pop(self._num_given, None)
         if outcome is not None:
             self._num_given += 1
@@ -232,7 +235,7 @@ class _Batch:
 
     def _wait(self) -> None:
         """Wait until the caller has something to do; run a body here if no thread can be had."""
-        with self._progress:
+        with self._lock:
             self._progress.wait_for(
                 lambda: (
                     self._num_given in self._done
@@ -248,7 +251,7 @@ class _Batch:
             instance.run_body()
 
     def _close(self) -> None:
-        with self._progress:
+        with self._lock:
             self._closed = True
             abandoned = list(self._running.values())
             self._queue.clear()
@@ -256,7 +259,7 @@ class _Batch:
         for instance in abandoned:
             instance.fail(Cancelled(f"{self._name}: its run_batch was abandoned"))
         if not abandoned:
-            with self._progress:
+            with self._lock:
                 self._progress.wait_for(lambda: self._live == 0)
 
 

@@ -253,7 +253,8 @@ class Branch:
             call = self._handle.generate(
                 params, stream=instance.streams, site=node.site, label=label
             )
-            value = CallValue(call, instance, params.n, node.logprob_texts, node.dtype)
+            texts = node.logprob_texts and instance.logprob_texts
+            value = CallValue(call, instance, params.n, texts, node.dtype)
         else:
             call = self._handle.select(
                 node.choices,

@@ -22,9 +22,11 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from ramet.lang.compiled import CompiledFunction
 from ramet.lang.program import Function
 from ramet.runtime.config import DTYPES, ISOLATIONS, POLICIES, RuntimeConfig
 from ramet.runtime.errors import RametError
+from ramet.runtime.graph import Graph
 from ramet.runtime.metrics import Report
 from ramet.runtime.runtime import Runtime
 
@@ -116,20 +118,35 @@ def run(file: Path, args: tuple[str, ...], **fields: Any) -> None:
 @main.command()
 @click.argument("program", metavar="FILE:FUNCTION")
 @click.option("--json", "as_json", is_flag=True, help="Print the graph as data, not as a chart.")
-def graph(program: str, as_json: bool) -> None:
-    """Print the request graph of a program as a Mermaid flowchart; no model is called."""
+@click.option(
+    "--set",
+    "constants",
+    metavar="NAME=JSON",
+    multiple=True,
+    help="An argument that is known, as trace() takes it; may be given several times.",
+)
+def graph(program: str, as_json: bool, constants: tuple[str, ...]) -> None:
+    """Print the request graph of a program as a Mermaid flowchart; no model is called.
+
+    What a program does with the values of its arguments and calls, such as loops over them, must be
+    known: give arguments with --set.
+    """
     path, _, name = program.rpartition(":")
     if not path or not Path(path).is_file():
         _refuse(f"{program}: must be FILE:FUNCTION, with a file that exists")
     sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.argv = [path]
     found = runpy.run_path(path).get(name)
+    if isinstance(found, CompiledFunction) and not constants:
+        click.echo(_drawn(found.graph, as_json), nl=False)
+        return
     if not isinstance(found, Function):
         _refuse(f"{path} has no program {name!r} (a function under @ramet.lang.function)")
     try:
-        traced = found.trace()
+        traced = found.trace(**dict(map(_constant, constants)))
     except RametError as error:
         _refuse(str(error))
-    click.echo(json.dumps(traced.to_dict(), indent=2) if as_json else traced.to_mermaid(), nl=False)
+    click.echo(_drawn(traced, as_json), nl=False)
 
 
 @main.command()
@@ -196,7 +213,12 @@ class _Run:
         return 0
 
     def _report(self, seconds: float) -> None:
+        from ramet.lang import global_config
+
         if self._runtime is None:
+            if global_config.default_backend is not None:
+                message = "the program set a backend of its own: the options had no effect"
+                click.echo(f"ramet: {message}", err=True)
             return
         try:
             stats = self._runtime.stats()
@@ -218,6 +240,20 @@ class _Run:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(self._file)]
         return f"{self._file}:{lines[-1]}: " if lines else ""
+
+
+def _drawn(graph: Graph, as_json: bool) -> str:
+    return json.dumps(graph.to_dict(), indent=2) if as_json else graph.to_mermaid()
+
+
+def _constant(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        _refuse(f"--set {text}: must be NAME=JSON")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value  # A plain word needs no quotes.
 
 
 def _exit_status(end: SystemExit) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,8 @@ class CompiledFunction:
     def __init__(self, trace: Trace, arguments: Arguments, speculated: int | None = None) -> None:
         self._arguments = arguments
         self._plan = Plan.of(trace)
-        self._runner = Runner(arguments, Kind(self._prepare, on_caller=True), speculated)
+        self._speculated = speculated
+        self._runner = self._make_runner(arguments)
         self.graph: Graph = self._plan.graph
         """The request graph as it is run, after the passes."""
         for node in unread(self.graph):
@@ -36,6 +38,13 @@ class CompiledFunction:
                 UserWarning,
                 stacklevel=3,
             )
+
+    def bind(self, **kwargs: Any) -> CompiledFunction:
+        """This program with some of its open arguments given."""
+        bound = copy.copy(self)
+        bound._arguments = self._arguments.bind(kwargs)
+        bound._runner = self._make_runner(bound._arguments)
+        return bound
 
     def __repr__(self) -> str:
         return f"<compiled program {self.name}({', '.join(self.arg_names)})>"
@@ -64,14 +73,16 @@ class CompiledFunction:
         *,
         backend: Any = None,
         timeout: float | None = None,
+        num_threads: int | str = "auto",
         progress_bar: bool = False,
         generator_style: bool = False,
         return_exceptions: bool = False,
         seed: int | Sequence[int] | None = None,
         **sampling: Any,
     ) -> list[Any] | Iterator[Any]:
-        """As `Function.run_batch`; no threads are needed."""
-        batch = BatchOptions("auto", progress_bar, generator_style, return_exceptions, seed)
+        """As `Function.run_batch`. `num_threads` bounds the threads that run bodies, of which there
+        are none here."""
+        batch = BatchOptions(num_threads, progress_bar, generator_style, return_exceptions, seed)
         return self._runner.run_batch(batch_kwargs, batch, backend, timeout, sampling)
 
     async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
@@ -104,6 +115,9 @@ class CompiledFunction:
     def _repr_html_(self) -> str:
         """The graph as a table for notebooks."""
         return self.graph._repr_html_()
+
+    def _make_runner(self, arguments: Arguments) -> Runner:
+        return Runner(arguments, Kind(self._prepare, on_caller=True), self._speculated)
 
     def _prepare(
         self, instance: Instance, state: ProgramState, arguments: inspect.BoundArguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,9 +54,12 @@ def take_constraint(given: dict[str, Any], site: str) -> str | None:
     there is one. Raises InvalidArgument for a bad argument, GrammarError for a bad regex,
     UnsupportedFeature for what this version doesn't enforce.
     """
+    options = [option for option in OPTIONS if option in given and option != "stop_regex"]
     _take_options(given, site)
     name = next((key for key in CONSTRAINTS if key in given), None)
     if name is None:
+        for option in options:
+            raise InvalidArgument(f"{option} needs a constraint to go with")
         return None
     value = given.pop(name)
     dtype = None
@@ -83,7 +87,10 @@ def accepts(
     json_schema: Any = None,
     ebnf: str | None = None,
     lark: str | None = None,
+    structural_tags: Any = None,
     type: Any = None,
+    dtype: builtins.type | str | None = None,
+    choices: Sequence[str] | None = None,
     strict: bool = True,
     whitespace: str = "flexible",
     tokenizer: Tokenizer | None = None,
@@ -100,7 +107,16 @@ def accepts(
     from ramet.runtime.tokenizer import Tokenizer
 
     check_text("text", text)
-    given = {"regex": regex, "json_schema": json_schema, "ebnf": ebnf, "lark": lark, "type": type}
+    given = {
+        "regex": regex,
+        "json_schema": json_schema,
+        "ebnf": ebnf,
+        "lark": lark,
+        "structural_tags": structural_tags,
+        "type": type,
+        "dtype": dtype,
+        "choices": choices,
+    }
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
         raise InvalidArgument(
@@ -111,6 +127,13 @@ def accepts(
     if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
         raise InvalidArgument(f"tokenizer={shown(tokenizer)}: must be a Tokenizer or None")
     ((name, value),) = named.items()
+    if name == "dtype":
+        value = REGEXES[check_dtype(value)]
+    elif name == "choices":
+        if not isinstance(value, (list, tuple)) or not value:
+            raise InvalidArgument(f"choices={shown(value)}: must be a list of at least one text")
+        texts = [check_text(f"choices[{index}]", choice) for index, choice in enumerate(value)]
+        name, value = "regex", "|".join(map(re.escape, texts))
     return check_text_against(_constraint(name, value, f"accepts({name}=…)"), text, tokenizer)
 
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ramet.lang.expr import Gen, Select
-from ramet.lang.values import Value
+from ramet.lang.values import CallValue
 
 _UNKNOWN = "the backend doesn't say"
 
@@ -31,7 +31,7 @@ class CallRecord:
     site: str = ""
     """Its place in the program, if `meta` doesn't say."""
     error: BaseException | None = None
-    """Why it gave nothing."""
+    """Why it gave nothing; with neither, it still runs."""
 
 
 def explain(calls: Sequence[CallRecord]) -> str:
@@ -49,7 +49,7 @@ def _lines(number: int, call: CallRecord) -> list[str]:
     place = f"at {_short(site)}" if site else "at an unknown place"
     lines = [f"{number}. {call.kind}{name} {place}, {_branch(call.branch)}"]
     if call.meta is None:
-        reason = "it gave nothing"
+        reason = "still running"
         if call.error is not None:
             reason = f"failed: {type(call.error).__name__}: {call.error}"
         return [*lines, reason]
@@ -148,15 +148,9 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def record_of(node: Gen | Select, branch: str, value: Value, tokenizer: Any) -> CallRecord:
-    """The record of a call, after waiting for it; one that failed keeps its error."""
-    meta, error = None, None
-    try:
-        meta = value.meta()
-    except Exception as failure:
-        error = failure
-    if isinstance(meta, list):
-        meta = meta[0]
+def record_of(node: Gen | Select, branch: str, value: CallValue, tokenizer: Any) -> CallRecord:
+    """The record of a call as it is now; one that failed keeps its error."""
+    meta, error = value.peek()
 
     def token_text(token: int) -> str:
         data: bytes = tokenizer.token_bytes(token)

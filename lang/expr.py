@@ -12,7 +12,8 @@ from typing import Any
 
 from ramet.lang.choices import ChoicesMethod
 from ramet.lang.errors import InvalidArgument, ProgramError
-from ramet.runtime.request import SamplingParams, check_text
+from ramet.lang.marked import plain_text
+from ramet.runtime.request import SamplingParams, check_text, shown
 
 
 class Expr:
@@ -23,12 +24,16 @@ class Expr:
     def __str__(self) -> str:
         """Refused: a call is no text yet. `repr` shows it."""
         raise ProgramError(
-            f"{self!r} cannot stand inside a text or an f-string: append it with + instead, as in "
-            '"…" + gen("x")'
+            f"{self.brief()} cannot stand inside a text or an f-string: append it with + instead, "
+            'as in "…" + gen("x")'
         )
 
     def __format__(self, _spec: str) -> str:
         return str(self)
+
+    def brief(self) -> str:
+        """What it is, for messages."""
+        return type(self).__name__
 
     def __add__(self, other: object) -> Expr:
         return Sum((*nodes_of(self), *nodes_of(other)))
@@ -63,6 +68,10 @@ class Gen(Expr):
     reasoning: str | None = None
     """The family of models whose thinking is told apart (`reasoning.THINK_TAGS`), if any is."""
 
+    def brief(self) -> str:
+        """As it is written."""
+        return "gen()" if self.name is None else f"gen({self.name!r})"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Select(Expr):
@@ -73,6 +82,10 @@ class Select(Expr):
     method: ChoicesMethod
     temperature: float
     site: str
+
+    def brief(self) -> str:
+        """As it is written."""
+        return "select()" if self.name is None else f"select({self.name!r})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,6 +108,10 @@ class Sum(Expr):
 
     parts: tuple[Expr, ...]
 
+    def brief(self) -> str:
+        """Its parts."""
+        return " + ".join(part.brief() for part in self.parts)
+
 
 def nodes_of(value: object) -> Iterator[Expr]:
     """The nodes of what a program appends, in order, without sums.
@@ -103,13 +120,13 @@ def nodes_of(value: object) -> Iterator[Expr]:
     surrogate.
     """
     if isinstance(value, str):
-        yield Text(check_text("text", value))
+        yield Text(plain_text(check_text("text", value)))
     elif isinstance(value, Sum):
         yield from value.parts
     elif isinstance(value, Expr):
         yield value
     else:
         raise InvalidArgument(
-            f"cannot append {value!r} of type {type(value).__name__}: a state takes text, "
+            f"cannot append {shown(value)} of type {type(value).__name__}: a state takes text, "
             "gen(...), select(...), a role block, or a sum of them (str(...) makes text)"
         )

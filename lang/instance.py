@@ -22,7 +22,7 @@ from ramet.lang.recording import Recording
 from ramet.lang.scope import Scope
 from ramet.lang.session import session
 from ramet.lang.values import CallValue
-from ramet.lang.watched import WatchedCondition
+from ramet.lang.watched import Changes
 from ramet.runtime.client.call import Call
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Instance:
         seed: int | None = None,
         sampling: Mapping[str, Any] | None = None,
         stream: bool = False,
+        logprob_texts: bool = True,
         timeout: float | None = None,
         parent: Instance | None = None,
     ) -> None:
@@ -62,9 +63,11 @@ class Instance:
         """The run's own sampling fields."""
         self.streams = stream
         """Whether calls report their text as it comes."""
+        self.logprob_texts = logprob_texts
+        """Whether entries of log-probabilities keep the tokens' texts, where a call doesn't say."""
         self.watched = stream or parent is not None
         """Whether somebody else than the body may hold its state while it runs."""
-        self.changed = WatchedCondition()
+        self.changed = Changes()
         """Guards and announces every change: new text, new variables, ends."""
         self.failure: BaseException | None = None
         """Why it failed: its body's exception, a cancellation, or a call's unread error."""
@@ -92,7 +95,6 @@ class Instance:
         """Those that are open; the end of the body closes them."""
         self.calls: list[tuple[Gen | Select, str, CallValue]] = []
         """Every call so far with its branch's path, in the order in which they were made."""
-        self._values: list[CallValue] = []
         self._nested: list[Instance] = []
         # Added to and taken from by any thread without the lock; see `_part_over`.
         self._open: set[object] = set()
@@ -133,7 +135,7 @@ class Instance:
 
     def claim(self) -> bool:
         """Take the right to run the body; True for the first caller only."""
-        with self.changed:
+        with self.changed.lock:
             claimed, self._claimed = self._claimed, True
         return not claimed
 
@@ -162,6 +164,7 @@ class Instance:
         if self.inside or ready():
             return
         self.check_may_block()
+        self._check_loop()
         if self.claim():
             self.run_body()
         self.changed.wait_until(lambda: self.body_over or ready())
@@ -189,6 +192,7 @@ class Instance:
         if self.finished:
             return
         self.check_may_block()
+        self._check_loop()
         if self.claim():
             self.run_body()
         self.changed.wait_until(lambda: self.body_over)
@@ -198,7 +202,7 @@ class Instance:
 
     def on_finish(self, callback: Callable[[Instance], object]) -> None:
         """Have `callback(self)` called once it is over, on the thread that ends it."""
-        with self.changed:
+        with self.changed.lock:
             if not self.finished:
                 self._callbacks.append(callback)
                 return
@@ -206,23 +210,25 @@ class Instance:
 
     def track(self, value: CallValue, call: Call[Any], node: Gen | Select, path: str) -> None:
         """Count a call as this run's; `path` is its branch's."""
-        self._values.append(value)
-        self.calls.append((node, path, value))
-        self._open.add(call)
+        # In this order, so that an interrupt in between leaves nothing to wait for.
         call.add_done_callback(self._part_over)
+        self._open.add(call)
+        self.calls.append((node, path, value))
+        if call.done():
+            self._part_over(call)
         if self.failure is not None:
             value.abort()
 
     def fail(self, error: BaseException) -> None:
         """End it with `error`: everything that isn't done is aborted. Only the first one counts."""
-        with self.changed:
+        with self.changed.lock:
             if self.failure is not None or self.finished:
                 return
             self.failure = error
-            values, nested = list(self._values), list(self._nested)
+            calls, nested = list(self.calls), list(self._nested)
             unstarted, self._claimed = not self._claimed, True
             self.changed.notify_all()
-        for value in values:
+        for _, _, value in calls:
             value.abort()
         for instance in nested:
             instance.fail(error)
@@ -255,11 +261,11 @@ class Instance:
         """The body is over: whatever is queued goes on, and nothing new may come."""
         if self.body_over:
             return
-        with self.changed:
+        with self.changed.lock:
             branches = list(self.branches)
         for branch in branches:
             branch.end()
-        with self.changed:
+        with self.changed.lock:
             self.body_over = True
             self.changed.notify_all()
         self._finish_if_over()
@@ -272,14 +278,14 @@ class Instance:
             self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        with self.changed:
+        with self.changed.lock:
             if self.finished or not self.body_over or self._open:
                 return
-            errors: list[BaseException | None] = [value.settle() for value in self._values]
+            errors: list[BaseException | None] = [value.settle() for _, _, value in self.calls]
             errors += [nested._unheard() for nested in self._nested]
             if self.failure is None:
                 self.failure = next((error for error in errors if error is not None), None)
-            self._values, self._nested = [], []
+            self._nested = []
             self._interrupt = _nothing
             self.changed.drop_parts()
             self.finished = True
@@ -289,6 +295,11 @@ class Instance:
             self.changed.notify_all()
         for callback in callbacks:
             callback(self)
+
+    def _check_loop(self) -> None:
+        """Fail a run whose body can't go on, because its event loop was closed."""
+        if self.loop is not None and self.loop.is_closed() and not self.body_over:
+            self.fail(Cancelled(f"{self.name}: the event loop of its body was closed"))
 
     def _runs_here(self) -> bool:
         """Whether this code is part of this run, or of a program that it runs."""

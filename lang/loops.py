@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-Wake = Callable[[], None]
+Wake = Callable[[], object]
 
 
 class LoopCalls:
@@ -25,15 +25,15 @@ class LoopCalls:
         self._queue: deque[Callable[[], object]] = deque()
         self._crossing = False
 
-    def call(self, function: Callable[[], object]) -> None:
-        """Have `function()` called on the loop's thread; does nothing once the loop is closed."""
+    def call(self, function: Callable[[], object]) -> bool:
+        """Have `function()` called on the loop's thread; False, and nothing, if it is closed."""
         loop = self._loop()
-        if loop is None:
-            return
+        if loop is None or loop.is_closed():
+            return False
         with self._lock:
             self._queue.append(function)
             if self._crossing:
-                return
+                return True
             self._crossing = True
         try:
             loop.call_soon_threadsafe(self._drain)
@@ -41,6 +41,8 @@ class LoopCalls:
             with self._lock:
                 self._queue.clear()
                 self._crossing = False
+            return False
+        return True
 
     def _drain(self) -> None:
         with self._lock:

@@ -10,10 +10,21 @@ from typing import Any
 from ramet.lang.api import SHORT_NAMES, sampling_fields
 from ramet.lang.arguments import Arguments
 from ramet.lang.errors import InvalidArgument
-from ramet.runtime.request import SamplingParams, check_seed
+from ramet.runtime.request import SamplingParams, check_seed, shown
 
-_SAMPLING = {field.name for field in dataclasses.fields(SamplingParams)} | SHORT_NAMES.keys()
-_RUN_OPTIONS = ("backend", "seed", "timeout", "stream")
+# A constraint is a call's own: a run has none.
+_SAMPLING = {f.name for f in dataclasses.fields(SamplingParams)} - {"constraint"}
+_SAMPLING |= SHORT_NAMES.keys()
+_RUN_OPTIONS = ("backend", "seed", "timeout", "stream", "return_text_in_logprobs")
+_BATCH_OPTIONS = (
+    "backend",
+    "timeout",
+    "num_threads",
+    "progress_bar",
+    "generator_style",
+    "return_exceptions",
+    "seed",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,13 +35,16 @@ class RunOptions:
     seed: int | None = None
     timeout: float | None = None
     stream: bool = False
+    return_text_in_logprobs: bool = True
+    """Whether entries of log-probabilities keep the tokens' texts, where a call doesn't say."""
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What a `gen` inherits where it says nothing."""
 
     def __post_init__(self) -> None:
         check_seed("seed", self.seed)
-        if not isinstance(self.stream, bool):
-            raise InvalidArgument(f"stream={self.stream!r}: must be True or False")
+        for name in ("stream", "return_text_in_logprobs"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgument(f"{name}={shown(getattr(self, name))}: must be True or False")
         timeout = self.timeout
         if timeout is not None and (
             isinstance(timeout, bool)
@@ -71,8 +85,9 @@ def batch_options(
     """The options that the items of a batch have in common."""
     for name in sampling:
         if name not in _SAMPLING:
-            raise arguments.unknown(name, sorted(_SAMPLING))
-    return RunOptions(backend, None, timeout, False, sampling_fields(sampling)[0])
+            raise arguments.unknown(name, [*_BATCH_OPTIONS, *sorted(_SAMPLING)])
+    fields = sampling_fields(sampling)[0]
+    return RunOptions(backend, None, timeout, sampling=fields)
 
 
 _PLAIN = RunOptions()

@@ -156,10 +156,11 @@ def _fork(node: Fork) -> Action:
 
 def _join(graph: Graph, node: Join) -> Step:
     if node.mode == APPEND:
+        children = set(node.children)
         calls = [
             inner.id
             for inner in graph.nodes
-            if inner.branch in node.children and isinstance(inner, (Gen, Select))
+            if inner.branch in children and isinstance(inner, (Gen, Select))
         ]
         return Step(
             lambda walk, branch: walk.join_text(branch, node.children),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -15,6 +16,7 @@ from ramet.lang.runner import Runner, async_body, plain_body
 from ramet.lang.state import ProgramState
 from ramet.lang.tracer import Trace, trace
 from ramet.runtime.graph import Graph
+from ramet.runtime.request import shown
 
 Body = Callable[..., Any]
 Items = Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]]
@@ -29,6 +31,8 @@ class Function:
         bound: Mapping[str, Any] | None = None,
         num_api_spec_tokens: int | None = None,
     ) -> None:
+        if not callable(body):
+            raise InvalidArgument(f"body={shown(body)}: a program is made of a function")
         self._body = body
         self._speculated = num_api_spec_tokens
         self._arguments = Arguments(self.name, inspect.signature(body), bound)
@@ -42,6 +46,13 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<program {self.name}({', '.join(self.arg_names)})>"
+
+    def __get__(self, owner: object, _type: type | None = None) -> Function:
+        """A program that is a method: its body gets the object before the state."""
+        if owner is None:
+            return self
+        body = types.MethodType(self._body, owner)
+        return Function(body, self._arguments.bound, self._speculated)
 
     @property
     def name(self) -> str:
@@ -66,8 +77,9 @@ class Function:
 
         Arguments given here are constants, the others symbols. A symbol can be appended, added to
         text, put into an f-string and given to `call(fn, …)`; what needs its value raises
-        ProgramError naming the line. No model is called. What else the body does, such as I/O and
-        random numbers, happens once, now.
+        ProgramError naming the line. A longer f-string is an ordinary text to Python: what looks
+        into one, as `f"Q: {q}" == …` does, sees the symbol's placeholder. No model is called. What
+        else the body does, such as I/O and random numbers, happens once, now.
         """
         return self._trace(constants).graph
 
@@ -88,7 +100,8 @@ class Function:
 
         A keyword that the body declares is the body's. `backend`, `seed`, `timeout` (seconds),
         `stream`, and the sampling fields (`temperature`, `max_new_tokens`, …) are the run's; the
-        latter are what a `gen` inherits where it says nothing. Any other is InvalidArgument.
+        latter are what a `gen` inherits where it says nothing. Any other is InvalidArgument. After
+        its timeout a run's calls are aborted, and its body ends at its next step.
 
         Returns when everything is done, and raises what the program raised. With `stream=True`, and
         inside another program, it returns at once and the state's readers wait. A program with an
@@ -120,8 +133,9 @@ class Function:
         A failing item lets the others finish; then the first failing item's exception is raised,
         with a note of its index, `.results` (states and exceptions in order) and `.failures` (a
         dict of index to exception). With `return_exceptions` the exceptions stand at their places
-        instead. With `generator_style` a failed item's state stands there and raises when read,
-        and the first failure is raised after the last item.
+        instead. With `generator_style` a failed item's state stands there (`state.error()` has the
+        exception; what was produced before it can be read), and the first failure is raised after
+        the last item.
 
         Inside another program the states are returned at once and their readers wait, unless
         `progress_bar`, `generator_style` or `return_exceptions` is asked for.

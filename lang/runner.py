@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from ramet.lang.batch import BatchOptions, run_all
 from ramet.lang.branch import Branch
 from ramet.lang.errors import Cancelled, ProgramError, UnsupportedFeature
 from ramet.lang.instance import Instance, await_end
+from ramet.lang.loops import running_loop
 from ramet.lang.options import RunOptions, batch_options, split
 from ramet.lang.session import session
 from ramet.lang.state import ProgramState
@@ -58,6 +60,8 @@ class Runner:
             self._launch(instance)
             return state
         try:
+            if self._kind.on_caller and not self._on_caller:
+                self._launch(instance)
             instance.wait_finished()
         except BaseException as error:  # An interrupt while waiting.
             instance.fail(error)
@@ -82,7 +86,9 @@ class Runner:
         if parent is None or batch.waits:
             if parent is not None:
                 parent.check_may_block()
-            threads = None if self._kind.on_caller else session.threads
+            threads = None if self._on_caller else session.threads
+            if self._kind.on_caller:  # One thread is enough for bodies that take no time.
+                batch = dataclasses.replace(batch, num_threads=1)
             return run_all(self._name, items, make, batch, threads)
         instances = [make(item, item_seed) for item, item_seed in batch.with_seeds(items)]
         for instance in instances:
@@ -132,9 +138,17 @@ class Runner:
 
         return make
 
+    @property
+    def _on_caller(self) -> bool:
+        """Whether bodies are started by the calling thread. Not by the main one: Ctrl-C strikes
+        there, and must not find it between two steps of what others wait for."""
+        return self._kind.on_caller and (
+            threading.current_thread() is not threading.main_thread() or running_loop() is not None
+        )
+
     def _launch(self, instance: Instance) -> None:
         """Start an instance without waiting for its body."""
-        if not (self._kind.on_loop or self._kind.on_caller):
+        if not (self._kind.on_loop or self._on_caller):
             session.threads.start(instance)
         elif instance.claim():
             instance.run_body()
@@ -169,6 +183,7 @@ class Runner:
             seed=seed,
             sampling=options.sampling,
             stream=options.stream,
+            logprob_texts=options.return_text_in_logprobs,
             timeout=options.timeout,
             parent=parent,
         )
@@ -225,8 +240,9 @@ def async_body(body: Callable[..., Any]) -> Kind:
             instance.end_body()
 
         def interrupt() -> None:
-            for task in tasks:
-                session.loops.of(task.get_loop()).call(task.cancel)
+            for task in list(tasks):
+                if not session.loops.of(task.get_loop()).call(task.cancel):
+                    instance.end_body()  # Its loop is closed: nobody will.
 
         instance.prepare(state, start, detached=True, interrupt=interrupt)
 

@@ -25,6 +25,7 @@ def raised_at(error: BaseException) -> str | None:
 
 
 def _is_own(frame: FrameType) -> bool:
-    # A `with` block of a state's enters and leaves it through contextlib.
+    # A `with` block of a state's enters and leaves it through contextlib; others of Python's own
+    # modules call back, too.
     name = str(frame.f_globals.get("__name__"))
-    return name.startswith("ramet.") or name == "contextlib"
+    return name.startswith("ramet.") or name.partition(".")[0] in sys.stdlib_module_names

@@ -12,6 +12,7 @@ from ramet.lang.errors import InvalidArgument
 from ramet.lang.explain import explain, record_of
 from ramet.lang.expr import RoleBegin, RoleEnd
 from ramet.lang.group import ProgramStateGroup
+from ramet.lang.streams import TextStream
 from ramet.lang.values import GivenValue, Value
 from ramet.runtime.client.call import Chunk
 from ramet.runtime.graph import Graph
@@ -125,11 +126,12 @@ class ProgramState:
         return instance.recording.graph(instance.name)
 
     def explain(self) -> str:
-        """What each call cost, one paragraph per call of the whole program, after waiting for them:
-        where its prompt's cached part came from, and on a miss the first token that differs from
-        the nearest cached path, or what had evicted it."""
-        self._branch.reading.complete()
+        """What each call cost so far, one paragraph per call of the whole program: where its
+        prompt's cached part came from, and on a miss the first token that differs from the nearest
+        cached path, or what had evicted it. A reader outside of the body waits for all calls."""
         instance = self._branch.instance
+        if not instance.inside:
+            instance.wait_finished()
         tokenizer = instance.backend.tokenizer
         return explain([record_of(*call, tokenizer) for call in list(instance.calls)])
 
@@ -188,7 +190,7 @@ class ProgramState:
         """
         name = _either(name, var_name)
         source = self._branch.reading.stream() if name is None else self._variable_chunks(name)
-        return self._until_closed(source)
+        return TextStream(source, self._branch.cancel)
 
     async def text_async_iter(
         self,
@@ -212,15 +214,6 @@ class ProgramState:
             async for text, chunk in source:
                 if text:
                     yield (text, _chunk_meta(chunk)) if return_meta_data else text
-        except Exception:  # The program's own, or a read that may not wait: it may go on.
-            raise
-        except BaseException:  # Closed, or interrupted.
-            self._branch.cancel("its stream was closed")
-            raise
-
-    def _until_closed(self, source: Iterator[str]) -> Iterator[str]:
-        try:
-            yield from (chunk for chunk in source if chunk)
         except Exception:  # The program's own, or a read that may not wait: it may go on.
             raise
         except BaseException:  # Closed, or interrupted.

@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 
 from ramet.lang.errors import ProgramError
 from ramet.lang.expr import Expr
+from ramet.lang.marked import MarkedText, plain_text
 from ramet.lang.sites import call_site
 from ramet.lang.values import GatheredValue, GivenValue, Value
 from ramet.runtime.graph_values import Opaque, Part, Ref, Template, is_plain
+from ramet.runtime.request import shown
 
 _PRIVATE = range(0x100000, 0x10FFFE)
 """Characters without a meaning, of which a mark is made."""
@@ -50,11 +52,11 @@ class Symbols:
         if len(number) > _DIGITS:
             raise ProgramError(f"{call_site()}: more symbols in texts than a trace can hold")
         digits = "".join(self._digits[int(digit, 16)] for digit in number)
-        return f"{self._begin}{digits}{self._secret}{self._end}"
+        return MarkedText(f"{self._begin}{digits}{self._secret}{self._end}")
 
     def parts(self, text: str) -> tuple[Part, ...]:
         """A text as literals and values; raises ProgramError if a mark in it was damaged."""
-        pieces = self._pattern.split(text)
+        pieces = self._pattern.split(plain_text(text))
         found: list[Part] = []
         for index, piece in enumerate(pieces):
             if index % 2:
@@ -77,7 +79,11 @@ class Symbols:
                 return self.lower(value.read())
             case str():
                 parts = self.parts(value)
-                return value if all(isinstance(part, str) for part in parts) else Template(parts)
+                return (
+                    plain_text(value)
+                    if all(isinstance(part, str) for part in parts)
+                    else Template(parts)
+                )
         if type(value) is list:
             return [self.lower(item) for item in value]
         if type(value) is tuple:
@@ -91,8 +97,10 @@ class Symbols:
             self._refuse_inside(value, f"a {type(value).__name__}", value)
         elif isinstance(value, Mapping):
             self._refuse_inside(value, f"a {type(value).__name__}", [*value, *value.values()])
+        elif isinstance(fields := getattr(value, "__dict__", None), dict):
+            self._refuse_inside(value, f"a {type(value).__name__}", list(fields.values()))
         self.objects.append(value)
-        return Opaque(repr(value), len(self.objects) - 1)
+        return Opaque(shown(value), len(self.objects) - 1)
 
     def readable(self, text: str) -> str:
         """A message with symbols named in it, and without the characters of marks."""
@@ -106,8 +114,11 @@ class Symbols:
     def has_mark(self, value: object) -> bool:
         """Whether it is a symbol or a text that holds one, or has such an item."""
         if isinstance(value, str):
+            value = plain_text(value)
             return not self._signs.isdisjoint(value) or self._secret.lower() in value.lower()
-        if isinstance(value, (list, tuple, set, frozenset, dict)):
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
+        if isinstance(value, (list, tuple, set, frozenset)):
             return any(map(self.has_mark, value))
         return isinstance(value, Symbol)
 

@@ -100,7 +100,8 @@ class Alarm:
     """Calls back after given times, on one thread that lives while something is set."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._rings: list[tuple[float, int, Callable[[], None]]] = []
         self._set: set[int] = set()
         self._numbers = itertools.count()
@@ -108,7 +109,7 @@ class Alarm:
 
     def set(self, seconds: float, ring: Callable[[], None]) -> int:
         """Have `ring()` called in `seconds`; gives a number to `clear` it by."""
-        with self._changed:
+        with self._lock:
             number = next(self._numbers)
             heapq.heappush(self._rings, (time.monotonic() + seconds, number, ring))
             self._set.add(number)
@@ -120,7 +121,7 @@ class Alarm:
 
     def clear(self, number: int) -> None:
         """Forget a ring; does nothing if it has rung."""
-        with self._changed:
+        with self._lock:
             self._set.discard(number)
             if len(self._rings) > 2 * len(self._set) + 64:
                 self._rings = [ring for ring in self._rings if ring[1] in self._set]
@@ -129,7 +130,7 @@ class Alarm:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while self._rings and self._rings[0][1] not in self._set:
                     heapq.heappop(self._rings)
                 if not self._rings:

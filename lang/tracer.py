@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ class Tracer:
         """The values that aren't known."""
         self.functions: list[Callable[..., object]] = []
         """The functions of `call` nodes, in the order of the nodes."""
+        self.state: object = None
+        """The state that the body was given."""
         self._branches = itertools.count(1)
 
     def new_branch(self) -> int:
@@ -52,22 +55,43 @@ class Tracer:
 
     def call(self, function: Callable[..., object], args: Sequence[object]) -> Symbol:
         """Note a call of a function of the user's on values."""
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004
+        ):
             raise InvalidArgument(f"function={function!r}: a compiled program takes no coroutines")
+        self._check_captured(function)
         name = getattr(function, "__qualname__", repr(function))
         given = tuple(self.lower(arg) for arg in args)
         node = self.add(graph.Call, graph.NO_BRANCH, call_site(), function=name, args=given)
         self.functions.append(function)
         return Symbol(self.symbols, Ref(node=node))
 
-    def lower(self, value: object, returned_state: object = None) -> Any:
-        """A value that leaves the program, as a graph holds it; a state can't leave it, but for
-        the program's own as what its body returns."""
+    def _check_captured(self, function: object) -> None:
+        """Refuse a function that has symbols in it: only arguments are known when it runs."""
+        captured: list[object] = []
+        while isinstance(function, functools.partial):
+            captured += [*function.args, *function.keywords.values()]
+            function = function.func
+        for cell in getattr(function, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # An empty cell.
+                captured.append(cell.cell_contents)
+        captured += [*(getattr(function, "__defaults__", None) or ())]
+        if any(map(self.symbols.has_mark, captured)):
+            raise ProgramError(
+                f"{call_site()}: {function!r} uses a value that is not known while tracing; give "
+                "it as an argument: call(fn, value)"
+            )
+
+    def lower(self, value: object) -> Any:
+        """A value that leaves the program, as a graph holds it; no state can leave it but the
+        program's own, which stands for the run's."""
         known = len(self.symbols.objects)
         lowered = self.symbols.lower(value)
         for found in self.symbols.objects[known:]:
             branch = getattr(found, "_branch", getattr(found, "_parent", None))
-            if found is not returned_state and isinstance(branch, TraceBranch):
+            if not isinstance(branch, TraceBranch):
+                branch = getattr(branch, "_branch", None)  # A group's parent is a state.
+            if found is not self.state and isinstance(branch, TraceBranch):
                 raise ProgramError(
                     f"{call_site()}: the state of a traced program has no value to pass on; pass "
                     "what is read from it"
@@ -244,13 +268,14 @@ def trace(
 
     tracer = Tracer()
     state = ProgramState(TraceBranch(tracer))  # type: ignore[arg-type]
+    tracer.state = state
     symbols = {arg: Symbol(tracer.symbols, Ref(arg=arg)) for arg in open_args}
     with _tracing(tracer), _naming_lines(tracer.symbols):
         returned = arguments.call(body, state, {**given, **symbols})
         if inspect.iscoroutine(returned):
             returned = _run_at_once(returned)
         if returned is not None:
-            value = tracer.lower(returned, state)
+            value = tracer.lower(returned)
             tracer.add(graph.Read, 0, call_site(), value=value, edge="return")
     return Trace(
         Graph(arguments.program, tuple(open_args), tuple(tracer.nodes)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,13 @@ class CallValue(Pending):
     def typed(self) -> Any:
         """The text as the type that its call has; raises ProgramError for a text cut short."""
         value, dtype = self.read(), self._dtype
+        metas = self._outcome().meta
+        for meta, text in zip(metas, value if isinstance(value, list) else [value], strict=False):
+            if not meta.get("constraint", {}).get("complete", True):
+                raise ProgramError(
+                    f"{text!r} is only the beginning of what its constraint asks for: the call "
+                    f"ended early ({meta['finish_reason']})"
+                )
         if dtype is None:
             return value
         if isinstance(value, list):
@@ -144,6 +152,17 @@ class CallValue(Pending):
                 return
             yield chunk.text
         raise reason
+
+    def peek(self) -> tuple[dict[str, Any] | None, Exception | None]:
+        """The meta of sample 0, or the call's error, without having told anybody of it; (None,
+        None) while it runs."""
+        call = self._call
+        if call is None:
+            return (None if self._result is None else self._result.meta[0]), self._error
+        if not call.done():
+            return None, None
+        error = call.exception()
+        return (None, error) if error is not None else (call.result().meta[0], None)
 
     async def achunks(self) -> AsyncIterator[tuple[str, Chunk | None]]:
         """The text of sample 0 as it comes, with its chunks; the call's error after them."""
@@ -189,7 +208,7 @@ class CallValue(Pending):
     def settle(self) -> Exception | None:
         """Keep only the result of the call, which has ended; its error if nobody knows of it."""
         call = self._call
-        if call is not None:
+        if call is not None and call.done():
             try:
                 self._result = call.result()
             except Exception as error:
@@ -227,52 +246,6 @@ class CallValue(Pending):
         return error
 
 
-class ComputedValue(Pending):
-    """A value that a function of the user's gives, on some thread."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._done = False
-        self._value: Any = None
-        self._callbacks: list[Callable[[], object]] = []
-
-    def put(self, value: object) -> None:
-        """Give it its value; only the first one counts."""
-        with self._instance.changed:
-            if self._done:
-                return
-            self._value, self._done = value, True
-            callbacks, self._callbacks = self._callbacks, []
-            self._instance.changed.notify_all()
-        for callback in callbacks:
-            callback()
-
-    def fail(self) -> None:
-        """Say that it will never come, because its program has failed."""
-        self.put(_Nothing)
-
-    def done(self) -> bool:
-        """Whether it is there."""
-        return self._done
-
-    def on_done(self, callback: Callable[[], object]) -> None:
-        """Have `callback()` called once it is there."""
-        with self._instance.changed:
-            if not self._done:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def read(self) -> Any:
-        """The value, waiting for it; raises why its program failed if it never comes."""
-        if not self._done:
-            self._instance.check_may_block()
-        self._instance.changed.wait_until(lambda: self._done)
-        if self._value is _Nothing:
-            self._instance.raise_failure()
-        return self._value
-
-
 class GivenValue(Value):
     """A value that the program set."""
 
@@ -308,20 +281,37 @@ class GatheredValue(Value):
 
     def read(self) -> list[Any]:
         """A list with one value per branch."""
-        return [value.read() for value in self.values]
+        return self._each(lambda value: value.read())
 
     def typed(self) -> list[Any]:
         """A list with one typed value per branch."""
-        return [value.typed() for value in self.values]
+        return self._each(lambda value: value.typed())
 
     def meta(self) -> list[Any]:
         """A list with one meta per branch."""
-        return [value.meta() for value in self.values]
+        return self._each(lambda value: value.meta())
 
     def pending(self) -> Iterator[Pending]:
         """What its values wait for."""
-        for value in self.values:
-            yield from value.pending()
+        waited: list[Iterator[Pending]] = []
+        self._each(lambda value: waited.append(value.pending()))
+        return itertools.chain.from_iterable(waited)
+
+    def _each(self, read: Callable[[Value], Any]) -> list[Any]:
+        # A loop, because forks nest to any depth.
+        result: list[Any] = []
+        stack: list[tuple[list[Any], Iterator[Value]]] = [(result, iter(self.values))]
+        while stack:
+            out, rest = stack[-1]
+            value = next(rest, None)
+            if value is None:
+                stack.pop()
+            elif isinstance(value, GatheredValue):
+                out.append([])
+                stack.append((out[-1], iter(value.values)))
+            else:
+                out.append(read(value))
+        return result
 
 
 Segment = Piece | CallValue
@@ -383,10 +373,6 @@ def pending_of(segments: Sequence[Segment]) -> Iterator[Pending]:
     for segment in segments:
         if isinstance(segment, CallValue):
             yield from segment.pending()
-
-
-class _Nothing:
-    """Stands for a value that will never come."""
 
 
 def _without_texts(meta: dict[str, Any]) -> dict[str, Any]:

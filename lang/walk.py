@@ -7,6 +7,7 @@ functions of the user's run on threads of their own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections import deque
@@ -19,8 +20,8 @@ from ramet.lang.instance import Instance, running
 from ramet.lang.plan import Plan, Step
 from ramet.lang.reasoning import SplitValue
 from ramet.lang.state import ProgramState
-from ramet.lang.values import ComputedValue, GatheredValue, GivenValue, SharedValue, Value
-from ramet.lang.views import TypedView
+from ramet.lang.values import GatheredValue, GivenValue, SharedValue, Value
+from ramet.lang.views import ComputedValue, TypedView
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.graph_values import Opaque, Part, Ref, Template
 from ramet.runtime.request import shown
@@ -48,6 +49,8 @@ class Walk:
         self._ready: deque[int] = deque(number for number in plan.branches if number <= 0)
         self._walking = False
         self._functions = [ComputedValue(instance) for _ in plan.calls]
+        # Where the backend can, what one go submits is sent in one message.
+        self._together = getattr(instance.backend, "together", contextlib.nullcontext)
         self._num_running = 0
         self._claimed: set[int] = set()
         self._open = len(plan.branches) + len(plan.calls)
@@ -191,20 +194,29 @@ class Walk:
                 return
             self._walking = True
         while True:
+            # Sent before anybody else may go on, so that a context's operations keep their order.
+            with self._together():
+                while (branch := self._next_ready()) is not None:
+                    try:
+                        self._advance(branch)
+                    except BaseException as error:
+                        self._instance.fail(error)
             with self._lock:
                 failed = self._instance.failure is not None
                 if failed or not self._ready:
                     self._walking = False
                     break
-                branch = self._ready.popleft()
-            try:
-                self._advance(branch)
-            except BaseException as error:
-                self._instance.fail(error)
         if failed:
             self._stop()
         else:
             self._end_if_over()
+
+    def _next_ready(self) -> int | None:
+        """The next branch that may go on; None if there is none, or the run has failed."""
+        with self._lock:
+            if self._instance.failure is not None or not self._ready:
+                return None
+            return self._ready.popleft()
 
     def _advance(self, branch: int) -> None:
         """Do a branch's steps until one has to wait."""

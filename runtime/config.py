@@ -12,6 +12,7 @@ from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.request import MAX_INT, check_seed, shown
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
+_MAX_OVERTAKES = 16384
 POLICIES = ("program", "dfs", "lpm", "fcfs")
 ISOLATIONS = ("process", "thread")
 
@@ -26,7 +27,7 @@ class RuntimeConfig:
     model: str | None = None
     """A built-in name, a directory, a `.gguf` file or a hub id; None is the built-in model."""
     device: str = "auto"
-    """One of "auto", "cpu", "cuda" or "cuda:N"."""
+    """"auto" or "cpu"; "cuda" or "cuda:N" once GPUs are supported."""
     dtype: str = "auto"
     """Of weights, activations and KV: "auto", "bfloat16", "float16", "float32" or "float64"."""
     max_context: int | None = None
@@ -41,7 +42,7 @@ class RuntimeConfig:
     """Most sequences that run at once."""
     policy: str = "program"
     """The order in which waiting work is admitted: "program", "dfs", "lpm" or "fcfs"."""
-    max_overtakes: int = 16384
+    max_overtakes: int = _MAX_OVERTAKES
     """With policy "program": most prefill tokens of later arrivals that pass a waiting request of
     equal priority."""
     seed: int = 0
@@ -70,6 +71,11 @@ class RuntimeConfig:
                 )
         for name in ("page_size", "chunk_tokens", "max_running", "max_overtakes"):
             _positive(name, getattr(self, name))
+        if self.max_overtakes != _MAX_OVERTAKES and self.policy != "program":
+            raise InvalidArgument(
+                f'max_overtakes={self.max_overtakes}: only policy="program" has such a bound, '
+                f"{self.policy} takes the default"
+            )
         if self.max_context is not None:
             _positive("max_context", self.max_context, "or None")
         if self.pool_tokens != "auto":

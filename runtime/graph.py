@@ -21,6 +21,7 @@ from ramet.runtime.graph_values import (
     shown_value,
     to_wire,
 )
+from ramet.runtime.request import shown
 
 VERSION = 1
 """Version of `to_dict`'s form."""
@@ -186,7 +187,9 @@ class Graph:
             raise InvalidArgument(f"version={version!r}: this ramet reads {VERSION}")
         try:
             nodes = tuple(_node_from_dict(node) for node in data["nodes"])
-            return cls(data["name"], tuple(data["args"]), nodes)
+            graph = cls(data["name"], tuple(data["args"]), nodes)
+            _check(graph)
+            return graph
         except InvalidArgument:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -247,6 +250,21 @@ def _chart_text(text: str) -> str:
     """Text for a quoted Mermaid label, in which no character means anything."""
     text = "".join("⏎" if char == "\n" else char if char >= " " else "�" for char in text)
     return "".join(f"#{ord(char)};" if char in _CHART_SIGNS else char for char in text)
+
+
+def _check(graph: Graph) -> None:
+    """Raise InvalidArgument for a graph that no program could have."""
+    if not all(isinstance(name, str) for name in (graph.name, *graph.args)):
+        raise InvalidArgument("not a graph: its name and its arguments' names must be texts")
+    for place, node in enumerate(graph.nodes):
+        texts = (node.site, *(getattr(node, name, None) or "" for name in ("name", "role", "edge")))
+        numbers = (node.id, node.branch, *getattr(node, "children", ()))
+        wrong = node.id != place or not all(type(number) is int for number in numbers)
+        wrong = wrong or not all(isinstance(text, str) for text in texts)
+        refs = [ref.node for ref in node.refs() if ref.node is not None]
+        wrong = wrong or not all(0 <= number < place for number in refs)
+        if wrong:
+            raise InvalidArgument(f"not a graph: node {place} is malformed: {shown(node)}")
 
 
 def _node_to_dict(node: Node) -> dict[str, Any]:

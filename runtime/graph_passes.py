@@ -74,19 +74,22 @@ def merge_equal_branches(graph: Graph) -> Graph:
     """Drop branches that must give what an earlier sibling gives: the same instructions, all of
     them deterministic, on the same context. Whoever reads the later one reads the earlier one.
     The fork keeps its number of children, since a branch's place names its random streams."""
+    branches: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        branches.setdefault(node.branch, []).append(node)
     twin: dict[int, int] = {}
     moved: dict[int, int] = {}
     for fork in (node for node in graph.nodes if isinstance(node, Fork)):
         seen: dict[tuple[object, ...], int] = {}
         for child in fork.children:
-            nodes = graph.branch(child)
+            nodes = branches.get(child, [])
             key = _signature(nodes)
             if key is None:
                 continue
             first = seen.setdefault(key, child)
             if first != child:
                 twin[child] = first
-                pairs = zip(nodes, graph.branch(first), strict=True)
+                pairs = zip(nodes, branches[first], strict=True)
                 moved.update({node.id: same.id for node, same in pairs})
     kept = [_redirected(node, moved, twin) for node in graph.nodes if node.branch not in twin]
     return dataclasses.replace(graph, nodes=renumber(kept))

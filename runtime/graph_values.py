@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ramet.runtime.errors import InvalidArgument
+from ramet.runtime.request import shown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,7 +113,8 @@ def to_wire(value: Any) -> Any:
     if isinstance(value, Opaque):
         return {"object": value.shown, "index": value.index}
     if isinstance(value, Mapping):
-        return {"map": [[to_wire(key), to_wire(item)] for key, item in value.items()]}
+        pairs = [[to_wire(plain(key)), to_wire(item)] for key, item in value.items()]
+        return {"map": pairs}
     if isinstance(value, list):
         return {"list": [to_wire(item) for item in value]}
     if isinstance(value, tuple):
@@ -143,4 +145,4 @@ def from_wire(value: Any) -> Any:
 
 
 def _plain_leaf(value: object) -> Any:
-    return value if is_plain(value) else Opaque(repr(value))
+    return value if is_plain(value) else Opaque(shown(value))

@@ -242,6 +242,11 @@ def _check_sharing(params: SamplingParams) -> None:
         raise InvalidArgument(f"cache={shown(params.cache)}: must be True, False or None")
     if params.cache_salt is not None:
         check_text("cache_salt", params.cache_salt)
+        if params.cache is False:
+            raise InvalidArgument(
+                f"cache_salt={shown(params.cache_salt)}: cache=False shares nothing with anybody, "
+                "so a salt has no effect"
+            )
 
 
 def _integer(name: str, value: object, low: int, high: int | None, also: str = "") -> None:

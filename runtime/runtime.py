@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import weakref
@@ -128,6 +129,8 @@ class Runtime:
 
     def __repr__(self) -> str:
         state = "running" if self._finalizer.alive else "shut down"
+        if self._finalizer.alive and self._client.ended:
+            state = "ended by itself"
         return f"<Runtime {self.info['model']} on {self.info['device']}, {state}>"
 
     @property
@@ -208,6 +211,11 @@ class Runtime:
             raise errors[0]
         outputs = [_output(call.result(), params.n) for call in calls]
         return outputs[0] if single else outputs
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """For somebody who submits much without waiting in between: what this thread submits inside
+        a `with` block is sent at its end, in one message."""
+        return self._client.together()
 
     def abort(self, program: int) -> None:
         """End all calls of a program (`Handle.program.program_id`); their callers get Cancelled."""

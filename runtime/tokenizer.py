@@ -132,6 +132,12 @@ class Tokenizer:
         table = self._table
         return table[token_id] if 0 <= token_id < len(table) else b""
 
+    @cached_property
+    def longest_token(self) -> int:
+        """The most characters that one token can stand for."""
+        specials = max(map(len, self._specials.values()), default=0)
+        return max(1, specials, max(map(len, self._table), default=0))
+
     def special_text(self, token_id: int) -> str:
         """How a special token is written; "" for any other id."""
         return self._specials.get(token_id, "")

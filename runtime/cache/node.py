@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ramet.runtime.cache.known import fold
 from ramet.runtime.cache.origin import Origin, Run, append_run, join_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, Segment
 from ramet.runtime.cache.waits import Waits
@@ -15,10 +15,6 @@ PROMPT = 2
 """Mark bit: demanded as prompt, scored choice or forced text, and charged to whoever asked."""
 DECODE = 4
 """Mark bit: demanded by the sequence that sampled the token."""
-
-
-UNASKED = re.compile(b"[\\x00\\x%02x]+" % EVER)
-"""Finds, in the marks of tokens that aren't computed, those that nobody has asked for."""
 
 
 class Node:
@@ -147,11 +143,27 @@ class Node:
                 break
         return out
 
-    def append(self, ids: list[int], marks: bytearray, who: Origin | None) -> None:
+    def hashed(self) -> int:
+        """The hash of the path to this node's end; it is kept on every node of the path."""
+        fresh: list[Node] = []
+        above: int | None = None
+        for step in self.ancestors():
+            above = step.path_hash
+            if above is not None:
+                break
+            fresh.append(step)
+        assert above is not None  # a root has one from the start
+        for step in reversed(fresh):
+            above = step.path_hash = fold(above, step.tokens)
+        return above
+
+    def append(self, ids: Sequence[int], marks: bytes | bytearray, who: Origin | None) -> None:
         """Plan more tokens."""
         self.tokens += ids
         self.marks += marks
         append_run(self.origins, len(ids), who)
+        if self.path_hash is not None:
+            self.path_hash = fold(self.path_hash, ids)
 
     def prepend(self, upper: Node) -> None:
         """Take over all tokens of the node above, with all that is known of them but their

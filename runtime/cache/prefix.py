@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from ramet.runtime.cache.node import DECODE, EVER, PROMPT, UNASKED, Node
+from ramet.runtime.cache.booking import UNASKED
+from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
 from ramet.runtime.cache.origin import Run, append_run, names, runs_between
 from ramet.runtime.cache.radix_tree import RadixTree
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from ramet.runtime.cache.booking import book_rows, demand_edge
 from ramet.runtime.cache.eviction import EvictionQueue
 from ramet.runtime.cache.known import KnownPaths, fold
-from ramet.runtime.cache.node import DECODE, EVER, PROMPT, UNASKED, Node
-from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, runs_between, split_runs
+from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
+from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 from ramet.runtime.cache.waits import split_waits
 
+_DECODED = bytes([DECODE])
 _FORGET = bytes(m & ~EVER for m in range(256))
-_DEMAND_PROMPT = bytes(m if m & (PROMPT | DECODE) else m | PROMPT for m in range(256))
 
 
 class RadixTree:
@@ -35,9 +36,7 @@ class RadixTree:
         self.pool = pool
         self.queue = EvictionQueue()
         self.clock = 0
-        self.edge_tokens = 0
-        self.decode_tokens = 0
-        self.recomputed_tokens = 0
+        self.edge_tokens = self.decode_tokens = self.recomputed_tokens = 0
         self.evicted_tokens = 0
         self.version = 0
         """Counts changes of the shape of edges that have slots: splits, merges, evictions."""
@@ -108,15 +107,7 @@ class RadixTree:
         """`extend` by one token that a sequence has sampled."""
         if node.refs == 1 and node.tokens and not node.children and not self._known:
             # The common case: the sequence's own edge grows in place.
-            node.tokens.append(token)
-            node.marks.append(DECODE)
-            length, last = node.origins[-1]
-            if last is who:
-                node.origins[-1] = (length + 1, who)
-            else:
-                node.origins.append((1, who))
-            if node.path_hash is not None:
-                node.path_hash = fold(node.path_hash, (token,))
+            node.append((token,), _DECODED, who)
             return node
         return self.extend(node, [token], DECODE, running, who)
 
@@ -151,15 +142,7 @@ class RadixTree:
 
         Those are `who`'s from now on.
         """
-        charged = 0
-        for step in node.missing():
-            wanted = step.marks[step.computed :]
-            for found in UNASKED.finditer(wanted):
-                charged += found.end() - found.start()
-                low, high = step.computed + found.start(), step.computed + found.end()
-                step.origins = paint_runs(step.origins, low, high, who)
-            step.marks[step.computed :] = wanted.translate(_DEMAND_PROMPT)
-        return charged
+        return sum(demand_edge(step, who) for step in node.missing())
 
     def reserve(self, node: Node, count: int) -> None:
         """Give the next `count` planned tokens of a held node their slots.
@@ -202,20 +185,11 @@ class RadixTree:
             if who is not None:
                 who.book_rows(1)
             return
-        marks = node.marks[low:high]
-        again = sum(marks.count(m) for m in (EVER, EVER | PROMPT, EVER | DECODE))
-        prompt = marks.count(PROMPT)
+        again, prompt = book_rows(node, low, high)
         self.recomputed_tokens += again
         self.edge_tokens += prompt
         self.decode_tokens += count - again - prompt
-        node.marks[low:high] = bytes([EVER]) * count
         node.computed = high
-        whose = node.origins[-1:]
-        if high < len(node.tokens) or count > whose[0][0]:
-            whose = runs_between(node.origins, low, high)
-        for length, who in whose:
-            if who is not None:
-                who.book_rows(min(length, count))
 
     def cancel_reserved(self, node: Node) -> None:
         """Give back the slots of a step that failed."""
@@ -248,7 +222,7 @@ class RadixTree:
         """For whose sake the node's token at `index` was evicted; None if that isn't known."""
         who = origin_at(node.evictors, index)
         if who is None and node.parent is not None:
-            above = self._hash(node.parent)
+            above = node.parent.hashed()
             who = self._known.evictor(fold(above, node.tokens[: index + 1]))
         return who
 
@@ -298,13 +272,11 @@ class RadixTree:
         """Plan new tokens below `node`: in place if nobody else points at its end, else a child."""
         marks = bytearray([mark]) * len(ids)
         if self._known:
-            known = self._known.lookup(self._hash(node), ids)
+            known = self._known.lookup(node.hashed(), ids)
             marks = bytearray(mark | EVER if was else mark for was in known)
         others = node.refs - (node is pointer)
         if node.tokens and not node.children and not others:
             node.append(ids, marks, who)
-            if node.path_hash is not None:
-                node.path_hash = fold(node.path_hash, ids)
             return node
         child = Node(node, ids, node.end, node.private)
         child.marks = marks
@@ -312,21 +284,6 @@ class RadixTree:
         child.last_used = self.clock
         node.children[ids[0]] = child
         return child
-
-    def _hash(self, node: Node) -> int:
-        """The path hash of a node's end, kept on every node of the path."""
-        fresh: list[Node] = []
-        for step in node.ancestors():
-            if step.path_hash is not None:
-                break
-            fresh.append(step)
-        for step in reversed(fresh):
-            assert step.parent is not None
-            above = step.parent.path_hash
-            assert above is not None
-            step.path_hash = fold(above, step.tokens)
-        assert node.path_hash is not None
-        return node.path_hash
 
     def _split(self, node: Node, count: int) -> Node:
         """Cut an edge; the new upper node takes the first tokens, `node` keeps its pointers."""
@@ -381,10 +338,7 @@ class RadixTree:
 
     def _drop_root(self, root: Node) -> None:
         if self._private.pop(id(root), None) is None:
-            for salt, kept in self._roots.items():
-                if kept is root:
-                    del self._roots[salt]
-                    break
+            self._roots = {salt: kept for salt, kept in self._roots.items() if kept is not root}
 
     def _merge(self, node: Node) -> None:
         """Join a node that nobody points at with its only child, which keeps its pointers."""
@@ -433,6 +387,6 @@ class RadixTree:
         was = [bool(mark & EVER) for mark in gone]
         if any(was) and not node.private:
             assert node.parent is not None
-            above = fold(self._hash(node.parent), node.tokens[: node.computed])
+            above = fold(node.parent.hashed(), node.tokens[: node.computed])
             evictors = split_runs(node.evictors, node.computed)[1]
             self._known.remember(above, node.tokens[node.computed :], was, evictors)

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from ramet.runtime.client.ring import Ring
+
 ResultT = TypeVar("ResultT")
 
 Logprobs = list[tuple[float | None, int, str | None]]
@@ -135,19 +137,18 @@ class Call(Generic[ResultT]):
         Ends with the call; raises the call's error after what was produced before it. A call that
         wasn't started with `stream=True` gives its whole text as one chunk.
         """
-        news = threading.Event()
-        self.watch(news.set)
+        news = Ring()
+        self.watch(news.ring)
         try:
             position, ended = 0, False
             while not ended:
-                news.clear()
                 new, ended = self.chunks_since(position, sample)
                 yield from new
                 position += len(new)
                 if not new and not ended:
                     news.wait()
         finally:
-            self.unwatch(news.set)
+            self.unwatch(news.ring)
         self.result()
 
     def chunks_since(self, position: int, sample: int = 0) -> tuple[list[Chunk], bool]:
@@ -207,10 +208,9 @@ class Call(Generic[ResultT]):
                 traceback.print_exc()
 
     def _wait(self, timeout: float | None) -> None:
-        woken = threading.Lock()
-        woken.acquire()
-        self.add_done_callback(lambda _: woken.release())
-        if not woken.acquire(timeout=-1 if timeout is None else timeout):
+        woken = Ring()
+        self.add_done_callback(lambda _: woken.ring())
+        if not woken.wait(timeout):
             raise TimeoutError(f"the call has not ended within {timeout} s")
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import queue
 import struct
-import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,45 +25,47 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class Mailbox:
-    """An unbounded queue of messages between two threads.
+    """An unbounded queue of messages between two threads; one of them reads.
 
-    `put` never blocks, so that a slow reader never holds up a writer; `drain` takes everything at
-    once, so that a reader pays once per step and not once per message.
+    `put` never blocks, so that a slow reader never holds up a writer, and an interrupt never leaves
+    it locked; `drain` takes everything at once, so that a reader pays once per step and not once
+    per message.
     """
 
     def __init__(self) -> None:
-        # Condition's own lock is reentrant: a finaliser that runs inside `put` may `put` again.
-        self._ready = threading.Condition()
-        self._messages: list[Message] = []
+        self._queue: queue.SimpleQueue[list[Message] | None] = queue.SimpleQueue()
         self._closed = False
+        self._ended = False
 
     def put(self, messages: Iterable[Message]) -> bool:
         """Queue `messages`, in order and together; False if the mailbox is closed."""
-        with self._ready:
-            if self._closed:
-                return False
-            self._messages.extend(messages)
-            self._ready.notify_all()
-            return True
+        if self._closed:
+            return False
+        self._queue.put(list(messages))
+        return True
 
     def drain(self, *, wait: bool) -> list[Message] | None:
         """All queued messages; None once the mailbox is closed and empty.
 
         With `wait`, blocks until there is a message or the end; else may return an empty list.
         """
-        with self._ready:
-            while wait and not self._messages and not self._closed:
-                self._ready.wait()
-            if not self._messages:
-                return None if self._closed else []
-            messages, self._messages = self._messages, []
+        messages: list[Message] = []
+        try:
+            while not self._ended:
+                part = self._queue.get(block=wait and not messages)
+                if part is None:
+                    self._ended = True
+                else:
+                    messages += part
+        except queue.Empty:
             return messages
+        return messages or None
 
     def close(self) -> None:
         """Take no more messages; what is queued can still be drained."""
-        with self._ready:
+        if not self._closed:
             self._closed = True
-            self._ready.notify_all()
+            self._queue.put(None)
 
 
 def encode_frame(messages: list[Message]) -> bytes:

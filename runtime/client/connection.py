@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ramet.runtime.client.call import Call
@@ -32,6 +33,7 @@ class EngineClient:
         self._lock = threading.RLock()
         self._calls: dict[int, Call[Any]] = {}
         self._failure: RametError | None = None
+        self._held = threading.local()
         self._ids = itertools.count(1)
         self._reader = threading.Thread(target=self._read, name="ramet-receive", daemon=True)
         try:
@@ -42,6 +44,11 @@ class EngineClient:
             transport.close()
             raise
         self._reader.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the engine is gone."""
+        return self._failure is not None
 
     def next_id(self) -> int:
         """A number for a program, a context or a call, never given before."""
@@ -59,7 +66,23 @@ class EngineClient:
                 raise _copy(self._failure)
             for call in calls:
                 self._calls[call.call_id] = call
-            self._transport.send(ops)
+            self._send(ops)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread submits inside is sent at the end, in one message."""
+        if getattr(self._held, "ops", None) is not None:
+            yield
+            return
+        ops: list[Message] = []
+        self._held.ops = ops
+        try:
+            yield
+        finally:
+            self._held.ops = None
+            with self._lock:
+                if ops and self._failure is None:
+                    self._transport.send(ops)
 
     def request(self, op: str) -> dict[str, Any]:
         """Ask for a value (`stats`, `flush`) and wait for it."""
@@ -96,7 +119,15 @@ class EngineClient:
         if os.getpid() == self._pid:
             with self._lock:
                 if self._failure is None:
-                    self._transport.send([op])
+                    self._send([op])
+
+    def _send(self, ops: list[Message]) -> None:
+        # Everything of one thread in its order, what it holds back included.
+        held = getattr(self._held, "ops", None)
+        if held is None:
+            self._transport.send(ops)
+        else:
+            held += ops
 
     def _await_ready(self) -> dict[str, Any]:
         events = self._transport.receive()

@@ -288,8 +288,18 @@ class Handle:
         """What is unsent and pending, as ids; changes nothing."""
         if not self._pending:
             return list(self._unsent)
+        self._check_size()
         ids = self._tokenizer.encode(self._pending, continuation=self._has_context())
         return [*self._unsent, *ids]
+
+    def _check_size(self) -> None:
+        """Refuse what is too long however well it tokenises, before it costs any time."""
+        limit = self._client.info["max_context"]
+        size = sum(len(text) for text, _ in self._pending)
+        if size > limit * self._tokenizer.longest_token:
+            raise ContextOverflow(
+                f"the prompt has {size:,} characters; the context holds {limit:,} tokens at most"
+            )
 
     def _start(self) -> list[int]:
         """What stands in for an empty path, so that there is something to predict from."""

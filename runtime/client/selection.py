@@ -62,7 +62,7 @@ class Selection:
         scores = [_number(score) for score in result["scores"]]
         rows = zip(self.choices, self.border.branches, result["entries"], scores, strict=True)
         alone = result.get("unconditional")
-        choices = [
+        choices: list[dict[str, Any]] = [
             {
                 "text": choice,
                 "token_ids": branch.ids,
@@ -81,8 +81,13 @@ class Selection:
             "choices": choices,
             "input_token_logprobs": [_rows(choice) for choice in choices],
             "scores": scores,
+            "normalized_prompt_logprobs": [_mean(choice["logprobs"]) for choice in choices],
             "probabilities": result["probabilities"],
         }
+
+
+def _mean(logprobs: Sequence[float]) -> float:
+    return sum(logprobs) / len(logprobs)
 
 
 def _rows(choice: Mapping[str, Any]) -> list[tuple[float, int, str]]:

@@ -65,10 +65,13 @@ def test_what_two_arguments_say_together_waits_for_the_run() -> None:
 
 
 def test_a_call_may_replace_what_the_run_says_of_sharing_and_order() -> None:
-    given: dict[str, Any] = {"priority": 3, "deadline": 1.5, "cache": False, "cache_salt": "a"}
-    node = rm.gen("x", **given)
-    assert isinstance(node, Gen)
-    assert node.fields == given
+    order: dict[str, Any] = {"priority": 3, "deadline": 1.5}
+    for given in ({**order, "cache": False}, {**order, "cache_salt": "a"}):
+        node = rm.gen("x", **given)
+        assert isinstance(node, Gen)
+        assert node.fields == given
+    with pytest.raises(rm.InvalidArgument, match="cache_salt='a': cache=False"):
+        rm.gen("x", cache=False, cache_salt="a")
 
 
 def test_two_constraints_contradict_each_other() -> None:

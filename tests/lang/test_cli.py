@@ -141,3 +141,24 @@ def test_models_and_version() -> None:
     version = CliRunner().invoke(main, ["--version"])
     assert version.exit_code == 0
     assert version.output.startswith("ramet, version ")
+
+
+def test_options_that_a_programs_own_backend_leaves_idle_are_told(tmp_path: Path) -> None:
+    code = (
+        "import ramet.lang as rm\n"
+        "rm.set_default_backend(rm.Runtime('tiny'))\n"
+        "rm.function(lambda s: s.__iadd__('a' + rm.gen(max_tokens=1))).run()\n"
+    )
+    done = _ramet(tmp_path, code)
+    assert done.returncode == 0
+    assert "set a backend of its own" in done.stderr
+
+
+def test_a_graphs_file_sees_no_arguments_of_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import argparse\nimport ramet.lang as rm\n"
+        "argparse.ArgumentParser().parse_args()\n"
+        "@rm.function\ndef f(s):\n    s += 'a'\n"
+    )
+    assert CliRunner().invoke(main, ["graph", f"{file}:f"]).exit_code == 0

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend, MakeBackend
+from fake_backend import FakeBackend, FakeHandle, MakeBackend
 from watchdog import watchdog
 
 import ramet.lang as rm
@@ -188,3 +188,44 @@ def test_compiling_calls_no_model_and_no_tool(backend: FakeBackend) -> None:
         warnings.simplefilter("error")
         program.compile()
     assert not backend.roots
+
+
+def test_the_scheduler_is_told_what_stands_before_and_after_each_call(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(s: Any) -> None:
+        s += "a" + rm.gen("x")
+        forks = s.fork(2)
+        forks += rm.gen("y")
+        forks[0] += rm.gen("z")
+        forks.join()
+        s += "b" + rm.select("w", ["c", "d"])
+
+    labels: list[tuple[int, int] | None] = []
+    for name in ("generate", "select"):
+        plain = getattr(FakeHandle, name)
+
+        def noting(self: Any, *args: Any, _plain: Any = plain, **kwargs: Any) -> Any:
+            labels.append(kwargs["label"])
+            return _plain(self, *args, **kwargs)
+
+        monkeypatch.setattr(FakeHandle, name, noting)
+    rm.function(program).compile().run()
+    assert sorted(labels) == [(0, 3), (1, 1), (1, 2), (2, 1), (3, 0)]
+    labels.clear()
+    rm.function(program).run()
+    assert labels == [None] * 5
+
+
+def test_arguments_may_be_bound_and_threads_named(backend: FakeBackend) -> None:
+    def program(s: Any, a: Any, b: Any) -> None:
+        s += a + b + rm.gen("x")
+
+    compiled = rm.function(program).compile()
+    bound = compiled.bind(a="1")
+    assert bound.run(b="2").text() == "12[2]"
+    assert (bound.arg_names, compiled.arg_names) == (["a", "b"], ["a", "b"])
+    states = bound.run_batch([{"b": "3"}, {"a": "4", "b": "5"}], num_threads=3)
+    assert [state.text() for state in states] == ["13[2]", "45[2]"]
+    with pytest.raises(rm.InvalidArgument, match="'c'"):
+        compiled.bind(c=1)

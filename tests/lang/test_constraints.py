@@ -117,7 +117,21 @@ def test_what_this_version_does_anyway_may_be_said() -> None:
     )
     assert isinstance(node, Gen)
     assert node.fields == {"constraint": {"kind": "regex", "text": "a"}}
-    rm.gen("x", jump_forward=True)
+    rm.gen("x", regex="a", jump_forward=True)
+    for option in ({"jump_forward": True}, {"strict": True}, {"whitespace": "compact"}):
+        with pytest.raises(rm.InvalidArgument, match="needs a constraint"):
+            rm.gen("x", **option)
+
+
+def test_accepts_takes_whatever_gen_takes() -> None:
+    assert rm.accepts("12", dtype=int)
+    assert not rm.accepts("1a", dtype="int")
+    assert rm.accepts("a+", choices=["a+", "b"])
+    assert not rm.accepts("aa", choices=["a+", "b"])
+    with pytest.raises(rm.UnsupportedFeature, match="structural_tags"):
+        rm.accepts("a", structural_tags=[])
+    with pytest.raises(rm.InvalidArgument, match="choices"):
+        rm.accepts("a", choices=[])
 
 
 def test_a_regex_outside_of_the_dialect_is_refused_at_once() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import threading
@@ -184,7 +185,36 @@ def after_a_flush(program: rm.Function, kwargs: Kwargs, seed: int) -> Any:
     return program.run(**kwargs, seed=seed)
 
 
+def awaited(program: rm.Function, kwargs: Kwargs, seed: int) -> Any:
+    return asyncio.run(program.arun(**kwargs, seed=seed))
+
+
+def awaited_in_a_batch(program: rm.Function, kwargs: Kwargs, seed: int) -> Any:
+    items = [{"topic": f"other {number}"} for number in range(4)] + [dict(kwargs)]
+    return asyncio.run(program.arun_batch(items, seed=[9, 8, 7, 6, seed]))[4]
+
+
+def compiled(program: rm.Function, kwargs: Kwargs, seed: int) -> Any:
+    try:
+        fast = program.compile()
+    except rm.RametError:  # It looks at what its calls gave, so it has no graph ahead of time.
+        return program.run(**kwargs, seed=seed)
+    return fast.run_batch([{"topic": "other"}, dict(kwargs)], seed=[5, seed])[1]
+
+
+def awaited_compiled(program: rm.Function, kwargs: Kwargs, seed: int) -> Any:
+    try:
+        fast = program.compile()
+    except rm.RametError:
+        return program.run(**kwargs, seed=seed)
+    return asyncio.run(fast.arun(**kwargs, seed=seed))
+
+
 RUNNERS: dict[str, Runner] = {
+    "awaited": awaited,
+    "awaited in a batch": awaited_in_a_batch,
+    "compiled": compiled,
+    "awaited and compiled": awaited_compiled,
     "alone": alone,
     "streamed": streamed,
     "first of a batch": in_a_batch(0),
@@ -206,6 +236,17 @@ def test_a_seed_decides_everything(program: rm.Function, runner: str) -> None:
         expected = outcome(alone(program, kwargs, seed))
         found = within(60, lambda: RUNNERS[runner](program, kwargs, seed))  # noqa: B023
         assert outcome(found) == expected
+
+
+def test_most_of_these_programs_can_be_compiled() -> None:
+    def compiles(program: rm.Function) -> bool:
+        try:
+            program.compile()
+        except rm.RametError:
+            return False
+        return True
+
+    assert sum(map(compiles, PROGRAMS)) >= 3
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import ramet.lang as rm
+from ramet.lang.marked import plain_text
 from ramet.lang.symbols import SetValue, Symbol, Symbols, SymbolValue
 from ramet.lang.values import GatheredValue, GivenValue
 from ramet.runtime.graph_values import Opaque, Ref, Template
@@ -63,7 +64,7 @@ def test_a_damaged_mark_is_refused_with_its_line(
     symbols: Symbols, q: Symbol, damage: Callable[[str], str]
 ) -> None:
     with pytest.raises(rm.ProgramError, match=r"test_symbols\.py:\d+: .*cut or changed"):
-        symbols.parts(damage(f"{q}"))
+        symbols.parts(damage(plain_text(f"{q}")))
 
 
 def test_what_only_shows_a_symbol_is_no_text(symbols: Symbols, q: Symbol) -> None:
@@ -103,13 +104,21 @@ def test_what_is_no_plain_data_keeps_its_identity(symbols: Symbols, q: Symbol) -
     for index, value in enumerate(objects):
         assert symbols.lower(value) == Opaque(repr(value), index)
         assert symbols.objects[index] is value
-    for holder in (Point(q, 1), {f"{q}"}, collections.OrderedDict(a=q), {f"{q}": 1}):
+    for holder in (Point(q, 1), {f"a{q}"}, collections.OrderedDict(a=q), {f"a{q}": 1}):
         with pytest.raises(rm.ProgramError, match="can't hold"):
             symbols.lower(holder)
 
 
 def test_symbols_are_seen_in_names_and_lists(symbols: Symbols, q: Symbol) -> None:
-    holders: list[Any] = [q, f"a{q}", ["a", f"{q}"], (q,), {"a", f"{q}"}, {f"{q}": 1}]
+    holders: list[Any] = [
+        q,
+        f"a{q}",
+        ["a", f"{q}"],
+        (q,),
+        {"a", f"a{q}"},
+        {f"a{q}": 1},
+        {"k": f"a{q}"},
+    ]
     assert all(symbols.has_mark(value) for value in holders)
     others: list[Any] = ["a", ["a"], None, 3, {"a": 1}]
     assert not any(symbols.has_mark(value) for value in others)
@@ -117,7 +126,7 @@ def test_symbols_are_seen_in_names_and_lists(symbols: Symbols, q: Symbol) -> Non
 
 def test_marks_of_two_traces_are_not_confused() -> None:
     first, second = Symbols(), Symbols()
-    mark = str(Symbol(first, Q))
+    mark = plain_text(str(Symbol(first, Q)))
     assert first.parts(mark) == (AS_TEXT,)
     assert second.parts(mark) == (mark,)
 

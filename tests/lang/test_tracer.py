@@ -287,7 +287,6 @@ def test_the_command_prints_a_chart_or_data(tmp_path: Any) -> None:
     [
         lambda s: s.fork(2)[0],
         lambda s: [s.fork(1)[0]],
-        lambda s: rm.call(print, s),
         lambda s: rm.call(print, s.fork(2)[1]),
     ],
 )

@@ -10,7 +10,6 @@ import ramet.lang as rm
 from ramet.lang.instance import Instance
 from ramet.lang.values import (
     CallValue,
-    ComputedValue,
     GatheredValue,
     GivenValue,
     SharedValue,
@@ -19,6 +18,7 @@ from ramet.lang.values import (
     chunks_of,
     text_of,
 )
+from ramet.lang.views import ComputedValue
 from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.request import SamplingParams
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from ramet.lang.watched import WatchedCondition
+from ramet.lang.watched import Changes
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -18,14 +18,14 @@ class Bell:
 
 
 def test_watchers_are_called_at_each_change_until_they_stop() -> None:
-    condition, bell, other = WatchedCondition(), Bell(), Bell()
+    condition, bell, other = Changes(), Bell(), Bell()
     condition.watch(bell.ring)
     condition.watch(other.ring)
-    with condition:
+    with condition.lock:
         condition.notify_all()
         condition.notify_all()
     condition.unwatch(bell.ring)
-    with condition:
+    with condition.lock:
         condition.notify_all()
     assert (bell.rings, other.rings) == (2, 3)
     condition.unwatch(bell.ring)
@@ -33,21 +33,21 @@ def test_watchers_are_called_at_each_change_until_they_stop() -> None:
 
 
 def test_threads_that_wait_are_woken_too() -> None:
-    condition, bell = WatchedCondition(), Bell()
-    condition.watch(bell.ring)
-    waiting, woken = threading.Event(), threading.Event()
+    changes, bell, done = Changes(), Bell(), threading.Event()
+    changes.watch(bell.ring)
+    seen: list[int] = []
 
     def wait() -> None:
-        with condition:
-            waiting.set()
-            condition.wait()
-        woken.set()
+        changes.wait_until(lambda: len(seen) == 2)
+        done.set()
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert waiting.wait(20)
-    with condition:
-        condition.notify_all()
-    assert woken.wait(20)
+    for number in range(2):
+        assert not done.is_set()
+        seen.append(number)
+        changes.announce()
+    assert done.wait(20)
     thread.join()
-    assert bell.rings == 1
+    assert bell.rings == 2
+    assert len(changes._watchers) == 1

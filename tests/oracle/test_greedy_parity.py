@@ -20,7 +20,9 @@ SLICE = [
 
 
 def check(bench, pair, prompts, case, count, tie, tally) -> None:
-    for outputs in play(functools.partial(bench, pair), prompts, case, count, ignore_eos=False):
+    played = list(play(functools.partial(bench, pair), prompts, case, count, ignore_eos=False))
+    assert {index for outputs in played for index in outputs} == set(range(len(prompts)))
+    for outputs in played:
         for index, got in outputs.items():
             tally.check(got, pair.greedy(prompts[index], count), tie)
     tally.settle()

@@ -57,3 +57,9 @@ def test_an_engine_process_does_not_spin(monkeypatch: pytest.MonkeyPatch):
     assert worker_environment()["OMP_WAIT_POLICY"] == "passive"
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     assert worker_environment()["OMP_WAIT_POLICY"] == "active"
+
+
+def test_a_bound_that_the_policy_has_not_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="max_overtakes=5: only policy"):
+        RuntimeConfig(policy="fcfs", max_overtakes=5)
+    assert RuntimeConfig(max_overtakes=5).max_overtakes == 5

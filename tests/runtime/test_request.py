@@ -95,7 +95,7 @@ def test_what_is_accepted():
     assert params.stop == ("a", "b")
     assert params.logit_bias == ((3, -100.0), (7, 1.0))
     assert SamplingParams.build({"stop": []}) == SamplingParams.build(None)
-    own = {"priority": -3, "deadline": 0.5, "cache": False, "cache_salt": "a"}
+    own = {"priority": -3, "deadline": 0.5, "cache": True, "cache_salt": "a"}
     assert SamplingParams.build(own).to_wire() == own
     for seed in (None, -1, 2**63 - 1, 0):
         check_seed("seed", seed)

@@ -158,7 +158,7 @@ def test_thousands_of_choices_share_their_prefixes(start: Start, count: int) -> 
     assert stats["recomputed_tokens"] <= inner
 
 
-def test_too_many_choices_are_refused_before_any_model_call(start: Start) -> None:
+def test_choices_that_cannot_be_told_apart_are_refused_before_any_model_call(start: Start) -> None:
     """B07: what can't work says so: here two equal choices among ten thousand."""
     runtime = start(leans({}))
     choices = [str(i) for i in range(10_000)] + ["4711"]

@@ -397,5 +397,4 @@ def test_thousands_of_choices_do_not_read_the_prompt_again(ending: str) -> None:
     assert len(found.branches) == 1000
     assert found.branches[123].entry_bytes == [b"1", b"2", b"3"]
     assert found.prompt_ids == tokenizer.encode(pending, continuation=True)
-    length = sum(len(t) for t, _ in pending)
-    assert tokenizer.encoded < 1000 * length / 10
+    assert tokenizer.encoded < 1000 * sum(len(t) for t, _ in pending) / 10
