@@ -56,6 +56,8 @@ def _runtime_options(command: _CommandT) -> _CommandT:
         kind: Any = click.Choice(_ALLOWED[field.name]) if field.name in _ALLOWED else None
         if kind is None and "int" in str(field.type):
             kind = _int_or_word if "str" in str(field.type) else click.INT
+        elif kind is None and "float" in str(field.type):
+            kind = click.FLOAT
         option = click.option(
             "--" + field.name.replace("_", "-"),
             field.name,

@@ -1,24 +1,47 @@
 """Benchmarks of ramet itself. Run one by its name:
 
     python programs/bench.py frontend
+    python programs/bench.py scheduler
 
 `frontend`: the Python that a call costs the user's process, beyond turning text into tokens, for
 programs that run as they are written and compiled. It is processor time of the whole process (the
 engine runs in another one), the least of several rounds. On a shared machine times vary with what
 else runs, so the cost of sending and receiving the same messages as JSON stands beside them.
+
+`scheduler`: what the engine does around a step of the model, plan and collect: steps that only
+decode, by number of running rows and of waiting calls, and steps that admit, by policy. Without the
+model, its logits and the sampler's arithmetic, and without taking operations and sending events.
+Processor time, the least of several rounds, and in units of a fixed piece of work that is timed in
+between.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import ramet.lang as rm
+from ramet.runtime.engine import Engine
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.arithmetic import Arithmetic
+from ramet.runtime.sampling.rows import Sampled
+from ramet.runtime.tokenizer import Tokenizer
 
 CALLS = 10
+STEPS = 32
+"""Steps of a round: each row takes a fresh page twice."""
+GOAL = (60.0, 3.0)
+"""Microseconds of plan and collect: a step, and each running row."""
+TASKS = 40
+"""Beginnings that the calls of the admission table share."""
+BURST = 16
+"""Calls that each of its steps ends and admits."""
 
 
 @rm.function
@@ -84,14 +107,180 @@ def frontend(runs: int, rounds: int) -> None:
         rm.set_default_backend(None)
 
 
+class Machine:
+    """A model that computes nothing; each token is the same."""
+
+    vocab_size = 259
+
+    def forward(self, batch: object) -> None:
+        """Nothing."""
+
+    def logits(self, slots: Sequence[int]) -> Any:
+        """The slots."""
+        return slots
+
+
+def same_token() -> Arithmetic:
+    """A sampler that computes nothing; nobody asks for log-probabilities here."""
+    drawn = Sampled(65)
+
+    def sample(_logits: object, rows: Sequence[object]) -> list[Sampled]:
+        return [drawn] * len(rows)
+
+    def refuse(_logits: object, _asked: Sequence[object]) -> list[Any]:
+        raise NotImplementedError
+
+    return Arithmetic(sample, sample, refuse, refuse, refuse, refuse)
+
+
+class Load:
+    """An engine over that machine, and the calls it is given."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.engine = Engine(
+            Machine(), Tokenizer.tiny(), arithmetic=same_token(), max_context=1 << 20, **settings
+        )
+        self._numbers = itertools.count(1)
+
+    def call(self, ids: list[int], tokens: int, temperature: float = 0.0) -> None:
+        """A program of one call."""
+        ctx, number = next(self._numbers), next(self._numbers)
+        params = SamplingParams(max_new_tokens=tokens, temperature=temperature, ignore_eos=True)
+        op = {"op": "generate", "call": number, "params": params.to_wire(), "keys": [number]}
+        self.engine.submit(
+            [
+                {"op": "open", "ctx": ctx, "program": ctx},
+                {"op": "append", "ctx": ctx, "ids": ids},
+                {**op, "ctx": ctx, "site": "bench"},
+                {"op": "close", "ctx": ctx},
+            ]
+        )
+
+    def step(self) -> float:
+        """One step; the seconds of its plan and its collect."""
+        start = time.process_time()
+        batch = self.engine.plan()
+        self.engine.launch(batch)
+        self.engine.collect(batch)
+        seconds = time.process_time() - start
+        self.engine.take_events()
+        return seconds
+
+    def steps(self, count: int) -> float:
+        """Microseconds of one of that many steps, on average."""
+        return sum(self.step() for _ in range(count)) / count * 1e6
+
+
+def fresh(number: int, length: int) -> list[int]:
+    """A text of its own for each number below 65,536; two tokens or more."""
+    return [number % 256, number // 256, *([7] * (length - 2))]
+
+
+NUMBERS = list(range(1000))
+"""What the unit of the machine writes as JSON."""
+
+
+def beside(works: Sequence[Callable[[], float]], rounds: int) -> list[tuple[float, float]]:
+    """What each of `works`, done in turn, takes: the least of its own microseconds, and the median
+    in units timed just before."""
+    costs: list[list[float]] = [[] for _ in works]
+    shares: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        gc.collect()
+        for index, work in enumerate(works):
+            start = time.process_time()
+            for _ in range(20):
+                json.dumps(NUMBERS)
+            unit = (time.process_time() - start) / 20 * 1e6
+            costs[index].append(work())
+            shares[index].append(costs[index][-1] / unit)
+    return [(min(c), statistics.median(u)) for c, u in zip(costs, shares, strict=True)]
+
+
+def decoding(rows: int, waiting: int, temperature: float, rounds: int) -> Callable[[], float]:
+    """Steps in which so many rows decode below one beginning of 1,000 tokens."""
+    limit = (rounds + 2) * STEPS
+    pool = 2000 + rows * (limit + 64)
+    load = Load(pool_tokens=pool, chunk_tokens=2048, max_running=rows)
+    for number in range(rows + waiting):
+        load.call([1] * 1000 + fresh(number, 2 + number % 16), limit, temperature)
+    load.steps(8 + rows * 20 // 2048)  # all prompts are computed
+    return lambda: load.steps(STEPS)
+
+
+def admitting(policy: str, waiting: int) -> Callable[[], float]:
+    """Steps that end and admit calls while so many more wait, for each call."""
+    load = Load(pool_tokens=1 << 18, chunk_tokens=8192, max_running=BURST, policy=policy)
+    numbers = itertools.count()
+
+    def come(count: int) -> None:
+        for number in itertools.islice(numbers, count):
+            load.call([number % TASKS] * 400 + fresh(number, 20), 1)
+
+    def burst() -> float:
+        taken = load.step()
+        come(BURST)
+        return taken / BURST * 1e6
+
+    come(waiting + BURST)
+    for _ in range(2 * TASKS // BURST):
+        burst()
+    return lambda: sum(burst() for _ in range(8)) / 8
+
+
+def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The fixed part and the slope through (x, y), by least squares of the relative error."""
+    a = sum(1 / y**2 for _, y in points)
+    b = sum(x / y**2 for x, y in points)
+    c = sum(x * x / y**2 for x, y in points)
+    d, e = sum(1 / y for _, y in points), sum(x / y for x, y in points)
+    slope = (a * e - b * d) / (a * c - b * b)
+    return (d - b * slope) / a, slope
+
+
+def scheduler(rows: Sequence[int], waiting: Sequence[int], rounds: int) -> None:
+    """Print what plan and collect take."""
+    print("one unit: json.dumps(list(range(1000)))")
+    print(f"a step that only decodes; the goal is {GOAL[0]:.0f} µs + {GOAL[1]:.0f} µs a row")
+    for name, temperature in (("greedy", 0.0), ("temperature 0.8", 0.8)):
+        found = beside([decoding(count, 0, temperature, rounds) for count in rows], rounds)
+        for count, (cost, units) in zip(rows, found, strict=True):
+            share = cost / (GOAL[0] + GOAL[1] * count)
+            tell(f"{count:6} rows, {name}", cost, units, f", {share:4.2f} × the goal")
+        if len(rows) > 1:
+            fixed, each = line([(n, cost) for n, (cost, _) in zip(rows, found, strict=True)])
+            print(f"       fitted: {fixed:.1f} µs + {each:.2f} µs a row")
+    most = max(rows)
+    print(f"the same with {most} greedy rows, while others wait")
+    found = beside([decoding(most, count, 0.0, rounds) for count in waiting], rounds)
+    for count, (cost, units) in zip(waiting, found, strict=True):
+        tell(f"{count:6} waiting", cost, units)
+    print(f"steps that end and admit {BURST} calls whose beginnings are cached, for each call")
+    for policy in ("program", "dfs", "fcfs"):
+        found = beside([admitting(policy, count) for count in waiting], rounds)
+        for count, (cost, units) in zip(waiting, found, strict=True):
+            tell(f"{count:6} waiting, {policy}", cost, units)
+
+
+def tell(what: str, cost: float, units: float, more: str = "") -> None:
+    """Print one line of the table."""
+    print(f"{what:30} {cost:9.1f} µs, {units:6.2f} units{more}")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("name", choices=["frontend"], help="which one")
-    parser.add_argument("--runs", type=int, default=64, metavar="N", help="programs a round (64)")
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="rounds (20)")
+    parser.add_argument("name", choices=["frontend", "scheduler"], help="which one")
+    add = parser.add_argument
+    add("--rounds", type=int, default=20, metavar="N", help="rounds (20)")
+    add("--runs", type=int, default=64, metavar="N", help="frontend: programs a round (64)")
+    add("--rows", type=int, nargs="+", default=[1, 16, 64, 256], help="scheduler: running rows")
+    add("--waiting", type=int, nargs="+", default=[100, 1000, 10_000], help="scheduler: calls")
     options = parser.parse_args(argv)
-    frontend(options.runs, options.rounds)
+    if options.name == "frontend":
+        frontend(options.runs, options.rounds)
+    else:
+        scheduler(options.rows, options.waiting, options.rounds)
 
 
 if __name__ == "__main__":

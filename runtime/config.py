@@ -12,7 +12,6 @@ from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.request import MAX_INT, check_seed, shown
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
-_MAX_OVERTAKES = 16384
 POLICIES = ("program", "dfs", "lpm", "fcfs")
 ISOLATIONS = ("process", "thread")
 
@@ -42,13 +41,17 @@ class RuntimeConfig:
     """Most sequences that run at once."""
     policy: str = "program"
     """The order in which waiting work is admitted: "program", "dfs", "lpm" or "fcfs"."""
-    max_overtakes: int = _MAX_OVERTAKES
+    max_overtakes: int | None = None
     """With policy "program": most prefill tokens of later arrivals that pass a waiting request of
-    equal priority."""
+    equal priority; None is four times the pool."""
     seed: int = 0
     """From which the seeds of unseeded programs derive."""
     isolation: str = "process"
     """Where the engine runs: in its own "process", or on a "thread" of this one."""
+    target_step_ms: float | None = None
+    """Milliseconds that a step in which somebody decodes is meant to take at most: pieces of
+    prompts beside the decodes are sized by what steps take, from 16 rows to `chunk_tokens`. With
+    nobody decoding, nobody waits, and a step takes `chunk_tokens`. None: it always does."""
 
     def __post_init__(self) -> None:
         if self.model is not None and (
@@ -69,15 +72,17 @@ class RuntimeConfig:
                 raise InvalidArgument(
                     f"{name}={shown(getattr(self, name))}: must be one of {', '.join(allowed)}"
                 )
-        for name in ("page_size", "chunk_tokens", "max_running", "max_overtakes"):
+        for name in ("page_size", "chunk_tokens", "max_running"):
             _positive(name, getattr(self, name))
-        if self.max_overtakes != _MAX_OVERTAKES and self.policy != "program":
+        _positive_number("target_step_ms", self.target_step_ms)
+        for name in ("max_overtakes", "max_context"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name), "or None")
+        if self.max_overtakes is not None and self.policy != "program":
             raise InvalidArgument(
                 f'max_overtakes={self.max_overtakes}: only policy="program" has such a bound, '
-                f"{self.policy} takes the default"
+                f"not {self.policy}"
             )
-        if self.max_context is not None:
-            _positive("max_context", self.max_context, "or None")
         if self.pool_tokens != "auto":
             _positive("pool_tokens", self.pool_tokens, 'or "auto"')
             if int(self.pool_tokens) < self.page_size:
@@ -95,6 +100,14 @@ def _positive(name: str, value: object, also: str = "") -> None:
     if not whole or not 1 <= value <= MAX_INT:  # type: ignore[operator]
         raise InvalidArgument(
             f"{name}={shown(value)}: must be an int of at least 1 {also}".rstrip()
+        )
+
+
+def _positive_number(name: str, value: object) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value <= MAX_INT):  # type: ignore[operator]
+        raise InvalidArgument(
+            f"{name}={shown(value)}: must be a number above 0, at most {MAX_INT}, or None"
         )
 
 

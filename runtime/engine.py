@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ramet.runtime.cache.eviction import EvictionQueue
 from ramet.runtime.cache.page_pool import PagePool
 from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.config import RuntimeConfig
@@ -24,9 +25,10 @@ from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
 from ramet.runtime.schedule.context import CALLS, Context, ForkGroup, Program
-from ramet.runtime.schedule.policy import make_policy
+from ramet.runtime.schedule.policy import OVERTAKING_POOLS, make_policy
 from ramet.runtime.schedule.scheduler import Scheduler
 from ramet.runtime.schedule.sequence import Branch, Generation
+from ramet.runtime.schedule.step_budget import StepBudget
 from ramet.runtime.schedule.switches import ALL_ON, Switches
 from ramet.runtime.selection import Selections
 from ramet.runtime.tokenizer import Tokenizer
@@ -45,21 +47,28 @@ class Engine:
         pool_tokens: int,
         page_size: int = 16,
         chunk_tokens: int = 512,
+        target_step_ms: float | None = None,
         max_running: int = 256,
         policy: str = "program",
-        max_overtakes: int = 16384,
+        max_overtakes: int | None = None,
         max_context: int = 8192,
         info: dict[str, Any] | None = None,
         switches: Switches = ALL_ON,
         arithmetic: Arithmetic | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        tree = RadixTree(PagePool(pool_tokens // page_size, page_size))
+        tree = RadixTree(
+            PagePool(pool_tokens // page_size, page_size),
+            queue=EvictionQueue(clock, foresight=switches.foresight),
+        )
+        if max_overtakes is None:
+            max_overtakes = OVERTAKING_POOLS * pool_tokens
         scheduler = Scheduler(
             tree,
             make_policy(policy, max_overtakes),
             chunk_tokens=chunk_tokens,
             max_running=max_running,
+            budget=StepBudget(target_step_ms / 1e3, chunk_tokens) if target_step_ms else None,
             switches=switches,
             clock=clock,
         )
@@ -85,6 +94,8 @@ class Engine:
         """Operations of calls that wait for their context, by call."""
         self._deadlines = Deadlines()
         self._num_programs = 0
+        self._planned = 0.0
+        """When the step in hand was planned."""
 
     @classmethod
     def build(cls, config: RuntimeConfig) -> Engine:
@@ -131,6 +142,7 @@ class Engine:
 
     def plan(self) -> Batch:
         """Choose the next batch and reserve its slots."""
+        self._planned = self.room.clock()
         return self.room.scheduler.plan()
 
     def launch(self, batch: Batch) -> None:
@@ -153,14 +165,17 @@ class Engine:
             )
         room.scheduler.commit(batch)
         ended: list[Call] = []
-        ended += self._generations.collect([s for s in batch.ready if isinstance(s, Generation)])
-        ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
+        generations = [s for s in batch.ready if isinstance(s, Generation)]
+        ended += self._generations.collect(generations)
+        if len(generations) < len(batch.ready):
+            ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
         outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []
         for sequence in outgrown:
             if isinstance(sequence, Generation):
                 ended += self._generations.outgrown(sequence)
         for call in ended:
             self._finish(call)
+        room.scheduler.took(batch, room.clock() - self._planned)
 
     def stats(self) -> dict[str, Any]:
         """Cumulative counts and present sizes, flat; sizes are slots of whole pages.
@@ -210,6 +225,7 @@ class Engine:
                 self._queued[op["call"]] = op
                 if (seconds := op.get("params", {}).get("deadline")) is not None:
                     self._deadlines.add(op["call"], self.room.clock(), seconds)
+            self.room.come_back(context, closes=kind == "close")
             context.push(op)
             self._advance(context)
         elif kind in CALLS:
@@ -332,6 +348,7 @@ class Engine:
             context.failed = call.error
             self._refuse(call.id, call.error)
         self._advance(context)
+        self.room.leave(context, call.place.origin.site)
 
     def _refuse(self, call: int, error: RametError) -> None:
         self._deadlines.discard(call)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.origin import Origin
 from ramet.runtime.cache.prefix import describe_prefix
 from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
 from ramet.runtime.grammar.compiler import Compiler
@@ -96,55 +97,61 @@ class Generations:
                 prompt_ids=prompt_ids,
             )
             sequence.guide = guide
-            sequence.plain = guide is None and always_greedy(params)
+            sequence.plain = guide is None and not params.min_new_tokens and always_greedy(params)
             call.samples.append(sequence)
             room.scheduler.add(sequence)
 
     def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
         """Sample one token for each ready sequence; returns the calls that are done."""
         done: list[GenerateCall] = []
-        masks = self._masks(ready, done)
+        guided = [sequence for sequence in ready if sequence.guide is not None]
+        masks = self._masks(guided, done) if guided else {}
         ready = [sequence for sequence in ready if sequence.alive]
         if not ready:
             return done
         rows: dict[Node, int] = {}
-        for sequence in ready:
-            rows.setdefault(sequence.node, len(rows))
+        where = [rows.setdefault(sequence.node, len(rows)) for sequence in ready]
+        others = [sequence for sequence in ready if not sequence.plain]
+        for sequence in others:
             call = sequence.call
-            if call.params.logprob_start_len is not None and call.prompt_logprobs is None:
-                call.prompt_logprobs = self._prompt_logprobs(sequence, call.params)
+            if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
+                call.prompt_logprobs = self._prompt_logprobs(sequence, sequence.params)
         logits = self._room.logits([node.last_slot() for node in rows])
-        plain = [s.plain and s.output.may_end for s in ready]
-        if all(plain):
-            drawn: list[Sampled] = self._room.arithmetic.greedy(
-                logits, [rows[s.node] for s in ready]
-            )
-            return self._record(ready, drawn, done)
+        if not others:
+            return self._record(ready, self._room.arithmetic.greedy(logits, where), done)
         asked = [
             SampleRow(
-                rows[s.node],
+                row,
                 s.params,
                 s.key,
                 len(s.output_ids),
                 s.counts,
                 s.prompt_ids,
-                s.output.banned,
+                s.output.banned if s.params.min_new_tokens else (),
                 masks.get(s),
             )
-            for s in ready
+            for row, s in zip(where, ready, strict=True)
         ]
         return self._record(ready, self._room.arithmetic.sample(logits, asked), done)
 
     def _record(
         self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
     ) -> list[GenerateCall]:
+        """Take what was drawn for each sequence; returns the calls that are done, too."""
+        generated: dict[Origin, int] = {}
         for sequence, sampled in zip(ready, drawn, strict=True):
             call = sequence.call
             if sampled.error is not None and call.error is None:
                 self.abort(call, sampled.error)
                 done.append(call)
-            if sequence.alive and self._take(call, sequence, sampled):
-                done.append(call)
+            if sequence.alive:
+                origin = call.place.origin
+                generated[origin] = generated.get(origin, 0) + 1
+                if self._take(call, sequence, sampled, origin):
+                    done.append(call)
+        for origin, count in generated.items():
+            for tally in origin.tallies:
+                tally.generated_tokens += count
         return done
 
     def outgrown(self, sequence: Generation) -> list[GenerateCall]:
@@ -229,21 +236,19 @@ class Generations:
 
     # One sequence
 
-    def _take(self, call: GenerateCall, sequence: Generation, sampled: Sampled) -> bool:
+    def _take(
+        self, call: GenerateCall, sequence: Generation, sampled: Sampled, origin: Origin
+    ) -> bool:
         """Record one sampled token; True if that ended the whole call."""
-        room = self._room
-        origin = call.place.origin
-        for tally in origin.tallies:
-            tally.generated_tokens += 1
         token = sampled.token
         sequence.output_ids.append(token)
-        sequence.counts[token] = sequence.counts.get(token, 0) + 1
-        if sampled.logprob is not None:
-            sequence.token_logprobs.append(sampled.logprob)
-            sequence.top_logprobs.append(sampled.top or [])
         if sequence.plain:
             step = sequence.output.push(token)
         else:
+            sequence.counts[token] = sequence.counts.get(token, 0) + 1
+            if sampled.logprob is not None:
+                sequence.token_logprobs.append(sampled.logprob)
+                sequence.top_logprobs.append(sampled.top or [])
             guide = sequence.guide
             complete = guide is not None and guide.push(token, sequence.output.may_end)
             step = sequence.output.push(token, complete)
@@ -254,7 +259,7 @@ class Generations:
         node = sequence.node
         if token not in node.children:
             sequence.rows += 1
-        sequence.node = room.tree.extend_sampled(node, token, sequence.running, origin)
+        sequence.node = self._room.tree.extend_sampled(node, token, sequence.running, origin)
         return False
 
     def _chunk(self, call: GenerateCall, sequence: Generation, text: str) -> None:

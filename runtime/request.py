@@ -116,7 +116,8 @@ class SamplingParams:
     def build(cls, values: Mapping[str, Any] | SamplingParams | None) -> SamplingParams:
         """From a dict of fields (`max_tokens`, `min_tokens`, `regex` are accepted too) or None.
 
-        Raises InvalidArgument for an unknown name, naming the ones that exist.
+        A field that is None has its default. Raises InvalidArgument for an unknown name, naming
+        the ones that exist.
         """
         if values is None:
             return cls()
@@ -131,10 +132,13 @@ class SamplingParams:
             name = _ALIASES.get(key, key)
             if key == "regex":
                 name = "constraint"
-                value = None if value is None else {"kind": key, "text": value}
             if name not in _FIELDS:
                 known = ", ".join(sorted({*_FIELDS, *_ALIASES, "regex"}))
                 raise InvalidArgument(f"unknown sampling parameter {shown(key)}; known are {known}")
+            if value is None:
+                continue
+            if key == "regex":
+                value = {"kind": key, "text": value}
             if name in fields:
                 raise InvalidArgument(f"{name} is given twice (as {key!r} too)")
             fields[name] = value
@@ -188,6 +192,12 @@ def check_seed(name: str, value: object) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**64:
         raise InvalidArgument(f"{name}={shown(value)}: must be an int in [-2**63, 2**64) or None")
+
+
+def check_program(value: object) -> None:
+    """Raise InvalidArgument unless `value` is an int, as the numbers of programs are."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"program={shown(value)}: must be the number of a program, an int")
 
 
 def check_priority(value: object) -> None:
@@ -317,5 +327,7 @@ def _bias(value: object) -> tuple[tuple[int, float], ...]:
         token = int(key) if digits else key
         _integer("logit_bias: a token id", token, 0, None)
         _number(f"logit_bias[{token}]", number, -100.0, 100.0)
+        if token in bias:
+            raise InvalidArgument(f"logit_bias: token id {token} is given twice")
         bias[token] = float(number)
     return tuple(sorted(bias.items()))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ramet.runtime.cache.absence import Away
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.origin import Origin
 from ramet.runtime.cache.radix_tree import RadixTree
@@ -142,6 +143,25 @@ class EngineRoom:
             "run_s": now - started,
             "prefix": call.prefix,
         }
+
+    def leave(self, context: Context, site: str) -> None:
+        """A call from `site` is over, and its context has nothing more to do until its user comes
+        back: its path may give way."""
+        node = context.node
+        if node is not None and not context.queue and context.ready:
+            context.away = node.away = Away(site, self.clock())
+            self.tree.queue.offer(node)
+
+    def come_back(self, context: Context, closes: bool) -> None:
+        """The user of a context that was away goes on with it, or closes it."""
+        away, node = context.away, context.node
+        if away is None:
+            return
+        context.away = None
+        if not closes:
+            self.tree.queue.absences.record(away.site, self.clock() - away.since)
+        if node is not None and node.away is away:
+            node.away = None
 
     def slots_of(self, node: Node, positions: Sequence[int]) -> list[int]:
         """Pool slots of ascending positions on the path to `node`, all computed."""

@@ -20,6 +20,7 @@ from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.request import (
     SamplingParams,
     check_priority,
+    check_program,
     check_seed,
     check_text,
     check_token_ids,
@@ -27,6 +28,10 @@ from ramet.runtime.request import (
 )
 from ramet.runtime.sampling.streams import stream_key
 from ramet.runtime.tokenizer import Tokenizer
+
+MAX_IN_FLIGHT = 4096
+"""Most prompts of one `generate` that the engine has at once; what it keeps for the others would
+grow with the list."""
 
 Prompt = str | list[int]
 """One prompt: text, tokenised as `tokenizer(prompt)` does, or token ids."""
@@ -43,9 +48,12 @@ class Runtime:
     - `pool_tokens`: KV slots, rounded down to whole pages; "auto" is a quarter of the free memory,
       at most 65,536 or the model's context. `page_size`: slots per page.
     - `chunk_tokens`: most rows that one step computes. `max_running`: most sequences at once.
-    - `policy`: who is admitted first. "program", the default, goes depth-first over what shares
-      prefixes and lets at most `max_overtakes` prefill tokens of later arrivals pass anybody;
-      "dfs", "lpm" (longest cached prefix) and "fcfs" are there to compare with.
+      `target_step_ms`: what a step in which somebody decodes is meant to take at most; pieces of
+      prompts beside it are sized accordingly, from 16 rows to `chunk_tokens`. None: no target.
+    - `policy`: who is admitted first. "program", the default, takes what is cached while it is,
+      goes depth-first over what shares prefixes, and lets at most `max_overtakes` prefill tokens
+      of later arrivals pass anybody (None: four times the pool); "dfs", "lpm" (longest cached
+      prefix) and "fcfs" are there to compare with.
     - `seed`: from which the seeds of unseeded programs derive.
     - `isolation`: the engine runs in its own "process", or on a "thread" of this one.
     - `model_path`: SGLang's word for `model`.
@@ -65,10 +73,11 @@ class Runtime:
         chunk_tokens: int = 512,
         max_running: int = 256,
         policy: str = "program",
-        max_overtakes: int = 16384,
+        max_overtakes: int | None = None,
         seed: int = 0,
         *,
         isolation: str = "process",
+        target_step_ms: float | None = None,
         model_path: str | os.PathLike[str] | None = None,
     ) -> None:
         if model_path is not None:
@@ -85,6 +94,7 @@ class Runtime:
             pool_tokens=pool_tokens,
             page_size=page_size,
             chunk_tokens=chunk_tokens,
+            target_step_ms=target_step_ms,
             max_running=max_running,
             policy=policy,
             max_overtakes=max_overtakes,
@@ -193,20 +203,10 @@ class Runtime:
         params.check_vocabulary(self._client.info["vocab_size"])
         handles = [self.open(name="Runtime.generate") for _ in prompts]
         try:
-            calls = self._submit(handles, prompts, params)
-        except BaseException:
-            for handle in handles:
-                handle.forget()
-            raise
-        try:
-            errors = [error for call in calls if (error := call.exception()) is not None]
-        except BaseException:
-            for call in calls:
-                call.abort()
-            raise
+            errors, calls = self._run_all(handles, prompts, params)
         finally:
             for handle in handles:
-                handle.close()
+                handle.forget()
         if errors:
             raise errors[0]
         outputs = [_output(call.result(), params.n) for call in calls]
@@ -218,7 +218,11 @@ class Runtime:
         return self._client.together()
 
     def abort(self, program: int) -> None:
-        """End all calls of a program (`Handle.program.program_id`); their callers get Cancelled."""
+        """End all calls of a program (`Handle.program.program_id`); their callers get Cancelled.
+
+        A program that is over, or that never was, is no error.
+        """
+        check_program(program)
         self._client.abort_program(program)
 
     def stats(self) -> dict[str, Any]:
@@ -244,22 +248,42 @@ class Runtime:
         self._client.shutdown()
         self._finalizer.detach()
 
-    def _submit(
+    def _run_all(
         self, handles: list[Handle], prompts: list[Prompt], params: SamplingParams
-    ) -> list[Call[CallResult]]:
-        # In one message, so that prompts with a common beginning are planned together.
-        ops: list[Message] = []
-        calls: list[Call[CallResult]] = []
-        for handle, prompt in zip(handles, prompts, strict=True):
-            if isinstance(prompt, str):
-                handle.append([(prompt, "text")])
-            else:
-                handle.append_ids(prompt)
-            planned, call = handle.plan_generate(params, site="Runtime.generate")
-            ops += planned
-            calls.append(call)
-        self._client.submit(ops, calls)
-        return calls
+    ) -> tuple[list[Exception], list[Call[CallResult]]]:
+        """The calls, all over, and the errors of those that failed; all are planned before any is
+        sent."""
+        planned = [self._plan(*pair, params) for pair in zip(handles, prompts, strict=True)]
+        calls = [call for _, call in planned]
+        half = MAX_IN_FLIGHT // 2
+        start, end = 0, MAX_IN_FLIGHT
+        try:
+            while start < len(calls):
+                # In one message, so that prompts with a common beginning are planned together.
+                with self._client.together():
+                    ops = [op for some, _ in planned[start:end] for op in some]
+                    self._client.submit(ops, calls[start:end])
+                    for handle in handles[start:end]:
+                        handle.close()
+                planned[start:end] = [([], call) for call in calls[start:end]]
+                start, end = end, end + half
+                for call in calls[start - MAX_IN_FLIGHT : start - half]:
+                    call.exception()
+            return [error for call in calls if (error := call.exception()) is not None], calls
+        except BaseException:
+            for call in calls:
+                call.abort()
+            raise
+
+    @staticmethod
+    def _plan(
+        handle: Handle, prompt: Prompt, params: SamplingParams
+    ) -> tuple[list[Message], Call[CallResult]]:
+        if isinstance(prompt, str):
+            handle.append([(prompt, "text")])
+        else:
+            handle.append_ids(prompt)
+        return handle.plan_generate(params, site="Runtime.generate")
 
     def _check_running(self) -> None:
         if not self._finalizer.alive:

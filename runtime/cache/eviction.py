@@ -1,37 +1,63 @@
 """Eviction: the order in which computed tokens are given up.
 
 A candidate is a node that nothing runs on and below which nothing is computed. Among candidates
-the smallest `eviction_key` goes first, from its tail, until the shortfall is met and not further.
+what is needed last, as far as that can be known, goes first (Belady 1966): from its tail, until the
+shortfall is met and not further.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import time
+from collections import deque
+from collections.abc import Callable
 
+from ramet.runtime.cache.absence import Absences
 from ramet.runtime.cache.node import Node
 
 Key = tuple[int, int]
 
 
-FINISHED, CACHE, LIVE, WAITED_FOR = range(4)
-"""What is known of a path's future, in the order in which paths are given up: it is the end of a
-fork that is over; anybody may come back to it; a live context stands on it; a call waits at it or
-below it."""
+FINISHED, CACHE, AWAY, LIVE, WAITED_FOR = range(5)
+"""What is known of a path's future: it is the end of a fork that is over; anybody may come back to
+it; a context stands on it that waits for its user; a context stands on it that doesn't; a call
+waits at it or below it."""
+
+_QUIET = (CACHE, AWAY, LIVE, WAITED_FOR)
+_CROWDED = (CACHE, WAITED_FOR, AWAY, LIVE)
+
+LOOK = 16
+"""Candidates that are compared where each comparison depends on the time: the best of so many,
+which is among the best few of any number (Blankstein et al. 2017, hyperbolic caching)."""
 
 
 def future_of(node: Node) -> int:
-    """Which of the four a node is."""
+    """Which of the five a node is."""
     if node.waits:
         return WAITED_FOR
     if node.refs:
-        return LIVE
+        return LIVE if node.away is None else AWAY
     return FINISHED if node.finished else CACHE
 
 
 def eviction_key(node: Node) -> Key:
-    """What is known of its future, then least recently used."""
-    return (future_of(node), node.last_used)
+    """(which queue, place in it). Finished paths go first among what is only cache, and then the
+    least recently used; of those waited for, the shortest path, as the one with most to lose runs
+    first."""
+    future = future_of(node)
+    if future == WAITED_FOR:
+        return WAITED_FOR, node.start + node.computed
+    if future == FINISHED:
+        return CACHE, node.last_used - _SOONER
+    return future, node.last_used
+
+
+_SOONER = 1 << 62
+
+
+def _recency(node: Node) -> Key:
+    return CACHE, node.last_used
 
 
 def evictable(node: Node) -> bool:
@@ -40,41 +66,96 @@ def evictable(node: Node) -> bool:
 
 
 class EvictionQueue:
-    """Candidates in order.
+    """Candidates in order: what is only cache; then contexts that are away, by how late they are
+    expected back; then other live ones; then what is waited for.
+
+    While it is `crowded`, a path's next use is not when its user comes back but when its turn
+    comes, and the longest paths have theirs first. Then the shortest ones go first, of those that
+    wait and then of those that are away, so that some programs stay whole and get done, instead of
+    all losing their paths before each turn.
 
     Entries are checked when they come up, so nobody must remove one: a key that grew is put back.
     Whoever makes a key smaller offers the node again. Stale entries are swept when they outnumber
     the others.
     """
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[Key, int, Node]] = []
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, *, foresight: bool = True
+    ) -> None:
+        """`foresight` off: all candidates are by their last use, whatever is known of them."""
+        self.absences = Absences()
+        """How long contexts stay away."""
+        self.crowded = False
+        """Whether calls wait that found no room."""
+        self._key = eviction_key if foresight else _recency
+        self._now = now
+        self._heaps: dict[int, list[tuple[int, int, Node]]] = {CACHE: [], LIVE: [], WAITED_FOR: []}
         self._tie = itertools.count()
         self._sweep_at = 1024
+        self._away: deque[Node] = deque()
+        """Those that are `AWAY`, in turns; some may have become something else."""
+        self._listed: set[Node] = set()
+        """Those in `_away`."""
 
     def offer(self, node: Node) -> None:
         """Add a node if it is a candidate now."""
         if not evictable(node):
             return
-        heapq.heappush(self._heap, (eviction_key(node), next(self._tie), node))
-        if len(self._heap) > self._sweep_at:
-            fresh = {id(node): node for _, _, node in self._heap if evictable(node)}
-            self._heap = [(eviction_key(n), next(self._tie), n) for n in fresh.values()]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(1024, 2 * len(self._heap))
+        which, place = self._key(node)
+        if which == AWAY:
+            if node not in self._listed:
+                self._listed.add(node)
+                self._away.append(node)
+            return
+        heap = self._heaps[which]
+        heapq.heappush(heap, (place, next(self._tie), node))
+        if len(heap) > self._sweep_at:
+            self._sweep(which)
 
     def pop(self) -> Node | None:
         """The next node to shrink, or None if nothing can be given up."""
-        while self._heap:
-            key, _, node = heapq.heappop(self._heap)
-            if not evictable(node):
-                continue
-            if (now := eviction_key(node)) != key:
-                heapq.heappush(self._heap, (now, next(self._tie), node))
-                continue
-            return node
+        for which in _CROWDED if self.crowded else _QUIET:
+            node = self._pop_away() if which == AWAY else self._pop_heap(which)
+            if node is not None:
+                return node
         return None
 
-    def clear(self) -> None:
-        """Forget all candidates."""
-        self._heap.clear()
+    def _pop_heap(self, which: int) -> Node | None:
+        heap = self._heaps[which]
+        while heap:
+            place, _, node = heapq.heappop(heap)
+            if not evictable(node):
+                continue
+            if self._key(node) == (which, place):
+                return node
+            self.offer(node)
+        return None
+
+    def _pop_away(self) -> Node | None:
+        """Of the next few that are away, the one that will be needed last; it stays in the list."""
+        now, away, expected = self._now(), self._away, self.absences.expected
+        best: Node | None = None
+        latest = -float("inf")
+        looked = 0
+        for _ in range(len(away)):
+            node = away.popleft()
+            context = node.away
+            if context is None or not evictable(node) or self._key(node)[0] != AWAY:
+                self._listed.discard(node)
+                self.offer(node)
+                continue
+            away.append(node)
+            late = -(node.start + node.computed) if self.crowded else expected(context, now)
+            if late > latest:
+                best, latest = node, late
+            looked += 1
+            if looked == LOOK:
+                break
+        return best
+
+    def _sweep(self, which: int) -> None:
+        fresh = dict.fromkeys(node for _, _, node in self._heaps[which] if evictable(node))
+        self._sweep_at = max(1024, 2 * len(fresh))
+        self._heaps[which] = []
+        for node in fresh:
+            self.offer(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ramet.runtime.cache.absence import Away
 from ramet.runtime.cache.known import fold
 from ramet.runtime.cache.origin import Origin, Run, append_run, join_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, Segment
@@ -27,6 +28,7 @@ class Node:
     """
 
     __slots__ = (
+        "away",
         "children",
         "computed",
         "evictors",
@@ -63,6 +65,8 @@ class Node:
         self.refs = 0
         self.held = 0
         self.last_used = 0
+        self.away: Away | None = None
+        """Since when a context that stands here waits for its user."""
         self.waits: dict[int, Waits] = {}
         """Who waits to run at and below it, by lane (a priority)."""
         self.finished = False

@@ -10,6 +10,7 @@ with the last of them, with no reference count.
 
 from __future__ import annotations
 
+from ramet.runtime.cache.free_runs import FreeRuns
 from ramet.runtime.errors import PoolTooSmall
 
 Segment = tuple[int, int]
@@ -27,18 +28,18 @@ class PagePool:
         self.page_size = page_size
         self._fill = [0] * num_pages
         self._holds = [0] * num_pages
-        self._free: dict[int, None] = dict.fromkeys(reversed(range(num_pages)))
+        self._free = FreeRuns(num_pages)
         self.held_pages = 0
 
     @property
     def free_pages(self) -> int:
         """Pages that nobody uses."""
-        return len(self._free)
+        return self._free.total
 
     @property
     def cached_pages(self) -> int:
         """Pages in use by nothing that runs: what eviction can free."""
-        return self.num_pages - len(self._free) - self.held_pages
+        return self.num_pages - self._free.total - self.held_pages
 
     def room_after(self, slot: int) -> int:
         """Slots that a token chain ending in `slot` (-1: none) may still take in the same page."""
@@ -51,23 +52,29 @@ class PagePool:
         """Fresh pages that `take(slot, count)` would use."""
         return -(-max(count - self.room_after(slot), 0) // self.page_size)
 
-    def take_next(self, slot: int) -> bool:
-        """Hand out the slot after `slot`, the end of a chain, if it is free in the same page."""
-        page, offset = divmod(slot, self.page_size)
+    def take_next(self, chain: list[Segment]) -> bool:
+        """Let a chain grow by the slot after its last one; False, and nothing is done, where that
+        takes a fresh page."""
+        if not chain:
+            return False
+        start, count = chain[-1]
+        page, offset = divmod(start + count - 1, self.page_size)
         if offset + 1 == self.page_size or self._fill[page] != offset + 1:
             return False
         self._fill[page] += 1
+        chain[-1] = (start, count + 1)
         return True
 
     def take(self, slot: int, count: int) -> list[Segment]:
         """Hand out `count` slots that continue the chain ending in `slot` (-1 starts one).
 
         The first chain to continue takes the rest of the page; later ones start a fresh page.
-        Adjacent pages are preferred, so that segments stay few. Raises PoolTooSmall, taking
-        nothing, when too few pages are free.
+        Adjacent pages are preferred, so that segments stay few (`FreeRuns`). Raises PoolTooSmall,
+        taking nothing, when too few pages are free.
         """
-        if self.pages_for(slot, count) > len(self._free):
-            raise PoolTooSmall(f"{count} slots asked of {len(self._free)} free pages")
+        free, size = self._free, self.page_size
+        if self.pages_for(slot, count) > free.total:
+            raise PoolTooSmall(f"{count} slots asked of {free.total} free pages")
         segments: list[Segment] = []
         here = min(count, self.room_after(slot))
         if here:
@@ -75,17 +82,21 @@ class PagePool:
             segments.append((slot + 1, here))
             count -= here
             slot += here
-        page = slot // self.page_size
+        first = slot // size + 1
         while count > 0:
-            if page + 1 in self._free:
-                page += 1
-                del self._free[page]
-            else:
-                page = self._free.popitem()[0]
-            here = min(count, self.page_size)
-            self._fill[page] = here
-            append_segment(segments, (page * self.page_size, here))
+            want = -(-count // size)
+            pages = free.take_at(first, want) if slot >= 0 else 0
+            if not pages:
+                first, pages = free.take(want)
+            here = min(count, pages * size)
+            full = here // size
+            self._fill[first : first + full] = [size] * full
+            if full < pages:
+                self._fill[first + full] = here - full * size
+            append_segment(segments, (first * size, here))
             count -= here
+            slot = first * size + here - 1
+            first += pages
         return segments
 
     def give_back(self, segment: Segment) -> None:
@@ -101,7 +112,7 @@ class PagePool:
             if not self._fill[page]:
                 if self._holds[page]:
                     raise AssertionError(f"page {page} is freed while held")
-                self._free[page] = None
+                self._free.give(page)
             count -= here
 
     def hold(self, pages: range) -> None:

@@ -32,9 +32,11 @@ class RadixTree:
     `recomputed_tokens`.
     """
 
-    def __init__(self, pool: PagePool, max_known: int = 1 << 20) -> None:
+    def __init__(
+        self, pool: PagePool, max_known: int = 1 << 20, queue: EvictionQueue | None = None
+    ) -> None:
         self.pool = pool
-        self.queue = EvictionQueue()
+        self.queue = queue or EvictionQueue()
         self.clock = 0
         self.edge_tokens = self.decode_tokens = self.recomputed_tokens = 0
         self.evicted_tokens = 0
@@ -160,17 +162,6 @@ class RadixTree:
             if node.held:
                 self.pool.hold(pages)
             append_segment(node.segments, segment)
-
-    def reserve_next(self, node: Node) -> bool:
-        """Give the next planned token of a held node the slot after its last one; False, and
-        nothing is done, where that takes a fresh page."""
-        if not node.segments:
-            return False
-        start, count = node.segments[-1]
-        if not self.pool.take_next(start + count - 1):
-            return False
-        node.segments[-1] = (start, count + 1)
-        return True
 
     def commit(self, node: Node, count: int) -> None:
         """The next `count` tokens of the node are computed: count each as what it was, and book
@@ -330,8 +321,7 @@ class RadixTree:
                     node.drop_planned()
                 self.queue.offer(node)  # with nobody pointing at it, it goes sooner
                 break
-            del parent.children[node.tokens[0]]
-            node.parent = None
+            del parent.children[node.tokens[0]]  # its own link stays, for whoever remembers it
             node = parent
         if node.refs == 0 and node.parent is not None and len(node.children) == 1:
             self._merge(node)
@@ -361,7 +351,7 @@ class RadixTree:
         node.segments = []
         node.children = {}
         node.waits = {}
-        node.parent = None
+        node.parent = child  # whoever still remembers the node finds what has become of it
         self.queue.offer(child)
 
     def _cut(self, node: Node, computed: int) -> None:

@@ -19,7 +19,7 @@ from ramet.runtime.client.generation import generation_result
 from ramet.runtime.client.selection import Selection
 from ramet.runtime.client.token_path import TokenPath
 from ramet.runtime.errors import ContextOverflow, InvalidArgument, ProgramError
-from ramet.runtime.request import SamplingParams, check_text, shown
+from ramet.runtime.request import SamplingParams, check_text, check_token_ids, shown
 from ramet.runtime.sampling.border import seed_ids
 from ramet.runtime.sampling.scoring import check_method
 from ramet.runtime.sampling.streams import stream_key
@@ -92,7 +92,11 @@ class Handle:
             self._pending += [(text, kind) for text, kind in pieces if text]
 
     def append_ids(self, ids: Sequence[int]) -> None:
-        """Add token ids as they are, after settling pending text; nothing is sent or computed."""
+        """Add token ids as they are, after settling pending text; nothing is sent or computed.
+
+        Raises InvalidArgument for what is no token id of the model.
+        """
+        ids = check_token_ids("ids", ids, self._client.info["vocab_size"])
         with self._lock:
             self._check_open()
             self._unsent, self._pending = [*self._settled(), *ids], []

@@ -45,14 +45,18 @@ class Batch:
     items: AttentionItems
     ranges: tuple[tuple[Node, int], ...]
     ready: tuple[Sequence, ...]
+    prefill_rows: int = 0
+    """Rows that are pieces of prompts; each of the others is the next token of a decode."""
 
     def __bool__(self) -> bool:
         return bool(self.ranges or self.ready)
 
 
-def build_batch(ranges: Seq[tuple[Node, int]], ready: Seq[Sequence]) -> Batch:
+def build_batch(
+    ranges: Seq[tuple[Node, int]], ready: Seq[Sequence], prefill_rows: int = 0
+) -> Batch:
     """Lay out rows and items for nodes whose next tokens already have their slots."""
-    return Layout(ranges).batch(ready)
+    return Layout(ranges).batch(ready, prefill_rows)
 
 
 class Layout:
@@ -76,7 +80,7 @@ class Layout:
         """Index of the item of each node's last segment, for nodes with rows."""
         self._lay_out(dict(ranges))
 
-    def batch(self, ready: Seq[Sequence]) -> Batch:
+    def batch(self, ready: Seq[Sequence], prefill_rows: int = 0) -> Batch:
         """The step as it is laid out."""
         items = self._items
         frozen = AttentionItems(
@@ -87,7 +91,13 @@ class Layout:
             list(items.key_pos),
         )
         return Batch(
-            self._token_ids, self._positions, self._slots, frozen, self._ranges, tuple(ready)
+            self._token_ids,
+            self._positions,
+            self._slots,
+            frozen,
+            self._ranges,
+            tuple(ready),
+            prefill_rows,
         )
 
     def advance(self, nodes: list[Node], version: int) -> bool:

@@ -10,6 +10,7 @@ import dataclasses
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ramet.runtime.cache.absence import Away
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.origin import Origin
 from ramet.runtime.errors import RametError
@@ -77,6 +78,8 @@ class Context:
     busy: GenerateCall | ScoreCall | None = None
     failed: RametError | None = None
     """The error that ended this branch; what is queued behind it fails with the same."""
+    away: Away | None = None
+    """Since when it waits for its user, after its last call."""
     origins: dict[str, Origin] = dataclasses.field(default_factory=dict)
     """What its calls are named and booked on, by call site."""
     _counted: bool = False

@@ -19,6 +19,7 @@ from ramet.runtime.schedule.batch import Batch, Layout, build_batch
 from ramet.runtime.schedule.lengths import FinishLengths
 from ramet.runtime.schedule.policy import Policy
 from ramet.runtime.schedule.sequence import Generation, Sequence
+from ramet.runtime.schedule.step_budget import StepBudget
 from ramet.runtime.schedule.switches import ALL_ON, Switches
 from ramet.runtime.schedule.waiting import Waiting, uncached_tokens
 
@@ -38,6 +39,7 @@ class Scheduler:
         *,
         chunk_tokens: int,
         max_running: int,
+        budget: StepBudget | None = None,
         switches: Switches = ALL_ON,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -49,12 +51,16 @@ class Scheduler:
         self.chunk_tokens = chunk_tokens
         self.max_running = min(max_running, chunk_tokens)
         """Each running sequence may need a row, and a step has at most `chunk_tokens` rows."""
+        self.budget = budget
+        """What bounds the rows of prompts beside decodes; None is `chunk_tokens` alone."""
         self.running: list[Sequence] = []
         self.retractions = 0
         self.outgrown: list[Sequence] = []
         """Running sequences whose own path has outgrown the whole pool; the engine ends them."""
         self.lengths = FinishLengths()
         """How long generations turn out to be."""
+        self._wave = 0
+        """Counts plans: whoever is queued between two of them comes in one wave."""
         self._waiting = Waiting()
         self._layout: Layout | None = None
         self._cursor: Node | None = None
@@ -72,6 +78,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence, whose reference to its node the scheduler now looks after."""
+        sequence.wave = self._wave
         sequence.order = (-sequence.priority, sequence.program, sequence.arrival)
         self._wait(sequence)
 
@@ -96,7 +103,9 @@ class Scheduler:
 
     def plan(self) -> Batch:
         """The next step's batch, its slots reserved; empty when there is nothing to do."""
+        self._wave += 1
         self._admit()
+        self.tree.queue.crowded = len(self._waiting) > 0
         batch = self._fill()
         while not batch and self.running and not self.outgrown:
             self._unblock()
@@ -107,6 +116,12 @@ class Scheduler:
         """The batch has been computed."""
         for node, count in batch.ranges:
             self.tree.commit(node, count)
+
+    def took(self, batch: Batch, seconds: float) -> None:
+        """How long the step of a batch took, from its plan to its tokens."""
+        if self.budget is not None and batch.ranges:
+            rows = len(batch.token_ids)
+            self.budget.note(rows - batch.prefill_rows, batch.prefill_rows, seconds)
 
     def rollback(self, batch: Batch) -> None:
         """The batch failed: its slots come back."""
@@ -208,11 +223,15 @@ class Scheduler:
     # Filling a batch
 
     def _fill(self) -> Batch:
-        """Decode rows first, then chunks of planned edges in policy order."""
+        """Decode rows first, then chunks of planned edges in policy order.
+
+        Everybody who decodes has a row, or is retracted: nobody's next token waits longer than one
+        step, and what a step has beside decodes is bounded by `budget`.
+        """
         ranges: dict[Node, int] = {}
         prefills: list[Sequence] = []
-        budget = self.chunk_tokens
-        reserve_next = self.tree.reserve_next
+        left = self.chunk_tokens
+        take_next = self.pool.take_next
         stalled = not self.switches.stall_free and any(map(_prefills, self.running))
         for sequence in list(self.running):
             if not sequence.running:
@@ -222,14 +241,18 @@ class Scheduler:
             if missing > 1 or not _complete_above(node):
                 prefills.append(sequence)
             elif missing and node not in ranges and not stalled:
-                if reserve_next(node):
+                if take_next(node.segments):
                     ranges[node] = 1
-                    budget -= 1
+                    left -= 1
                 else:
-                    budget -= self._decode(sequence, node, ranges)
+                    left -= self._decode(sequence, node, ranges)
+        prefills = [sequence for sequence in prefills if sequence.running]
+        if self.budget is not None and not stalled and 0 < len(prefills) < len(self.running):
+            left = min(left, self.budget.prefill_rows(len(ranges)))
+        prefill_rows = 0
         for sequence in prefills:
-            if sequence.running and budget:
-                budget -= self._prefill(sequence, budget, ranges)
+            if sequence.running and left > prefill_rows:
+                prefill_rows += self._prefill(sequence, left - prefill_rows, ranges)
         if not prefills:
             # Everybody decodes or is complete already; who found no slot waits for the next step.
             ready = [s for s in self.running if s.node in ranges or s.node.complete]
@@ -237,7 +260,7 @@ class Scheduler:
         self._layout = None  # It is one step behind from here on.
         ready = [s for s in self.running if self._done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
-        return build_batch(order, ready)
+        return build_batch(order, ready, prefill_rows)
 
     def _decodes(self, ranges: dict[Node, int], ready: list[Sequence]) -> Batch:
         """The batch of a step in which each row is the last token of a path."""

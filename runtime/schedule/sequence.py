@@ -33,6 +33,7 @@ class Sequence:
         "program",
         "running",
         "started",
+        "wave",
     )
 
     def __init__(
@@ -55,6 +56,9 @@ class Sequence:
         self.alive = True
         self.started: float | None = None
         """When it was first admitted, in seconds of `time.monotonic`."""
+        self.wave = 0
+        """The step before which it was queued. Those of one wave came together: none of them is
+        a later arrival to another."""
         self.order: tuple[int, ...] = ()
         """Its place among the running ones: the last one is retracted first."""
 

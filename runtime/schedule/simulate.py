@@ -7,6 +7,7 @@ keeps time (`runtime.simulation`), without torch and without a model.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from ramet.runtime.config import POLICIES
 from ramet.runtime.errors import RametError
+from ramet.runtime.schedule.switches import Switches
 from ramet.runtime.simulation import report, steps
 from ramet.runtime.simulation.cost_model import PRESETS, TERMS
 from ramet.runtime.simulation.replicas import ROUTERS, simulate_replicas
@@ -82,7 +84,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--page-size", type=int, default=64)
     add("--chunk-tokens", type=int, default=2048)
     add("--max-running", type=int, default=256)
-    add("--max-overtakes", type=int, default=16384)
+    add("--max-overtakes", type=int, help="default: four times the pool")
+    add("--target-step-ms", type=float, help="adapt chunks to this step time")
+    add(
+        "--eviction",
+        nargs="+",
+        choices=("future", "lru"),
+        default=["future"],
+        help="what is given up first: by what is known of the future (default), or by recency",
+    )
     add("--replicas", type=int, nargs="+", default=[1])
     add("--router", nargs="+", choices=sorted(ROUTERS), default=["longest_prefix"])
     add("--picture", type=Path, help="write a chart there (pip install 'ramet[plot]')")
@@ -99,6 +109,7 @@ def _compare(args: argparse.Namespace) -> None:
         "chunk_tokens": args.chunk_tokens,
         "max_running": args.max_running,
         "max_overtakes": args.max_overtakes,
+        "target_step_ms": args.target_step_ms,
     }
     shares = [share for share in args.pool if share <= 1]
     distinct = 0
@@ -108,19 +119,29 @@ def _compare(args: argparse.Namespace) -> None:
         print(f"{args.workload}: {calls:,} calls, {distinct:,} distinct tokens, {cost.name}\n")
     rows: list[tuple[str, Outcome]] = []
     started = time.perf_counter()
-    for pool in args.pool:
-        tokens = int(pool * distinct) if pool <= 1 else int(pool)
-        for policy in args.policy:
-            one = {**settings, "policy": policy, "pool_tokens": tokens}
-            for replicas in args.replicas:
-                for router in args.router if replicas > 1 else [""]:
-                    name = f"{policy}, pool {pool:g}"
-                    if router:
-                        name += f", {replicas} x {router}"
-                        outcome = simulate_replicas(arrivals, cost, replicas, router, **one)
-                    else:
-                        outcome = simulate(arrivals, cost, **one)
-                    rows.append((name, outcome))
+    engines = [
+        (replicas, router)
+        for replicas in args.replicas
+        for router in (args.router if replicas > 1 else [""])
+    ]
+    for pool, policy, eviction, (replicas, router) in itertools.product(
+        args.pool, args.policy, args.eviction, engines
+    ):
+        one = {
+            **settings,
+            "policy": policy,
+            "pool_tokens": int(pool * distinct) if pool <= 1 else int(pool),
+            "switches": Switches(foresight=eviction == "future"),
+        }
+        name = f"{policy}, pool {pool:g}"
+        if len(args.eviction) > 1:
+            name += f", {eviction}"
+        if router:
+            name += f", {replicas} x {router}"
+            outcome = simulate_replicas(arrivals, cost, replicas, router, **one)
+        else:
+            outcome = simulate(arrivals, cost, **one)
+        rows.append((name, outcome))
     seconds = time.perf_counter() - started
     print(report.table(rows))
     print(f"\n{calls * len(rows):,} calls simulated in {seconds:.1f} s")

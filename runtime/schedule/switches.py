@@ -22,6 +22,8 @@ class Switches:
     stall_free: bool = True
     """Decodes go on beside chunks of prompts (Sarathi-Serve, Agrawal et al. 2024). Off: they wait
     until the prompts of all that were admitted are computed."""
+    foresight: bool = True
+    """Eviction goes by what is known of a path's future. Off: least recently used, leaf first."""
 
 
 ALL_ON = Switches()

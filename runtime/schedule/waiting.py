@@ -26,11 +26,11 @@ class Lane:
         self.members: dict[Sequence, Key] = {}
         """Who waits, and the policy's key of each; smaller keys go first where it decides."""
         self.passed_tokens = 0
-        """Prefill tokens that later arrivals have been admitted for, past the oldest one here."""
+        """Prefill tokens that later waves have been admitted for, past the oldest one here."""
         self._oldest: list[tuple[int, int, Sequence]] = []
         self._first: list[tuple[Key, int, int, Sequence]] = []
         self._passed: list[tuple[int, int]] = []
-        """(arrival, tokens) of those admitted that came after the oldest one."""
+        """(wave, tokens) of those admitted that came in a later wave than the oldest one."""
         self._tie = itertools.count()
 
     def __len__(self) -> int:
@@ -52,8 +52,8 @@ class Lane:
         """Let a sequence go: it is admitted for that much prefill, or gone."""
         remove_waiting(sequence.node, self.priority, sequence)
         del self.members[sequence]
-        if admitted_tokens and self.members and sequence.arrival > self.oldest().arrival:
-            heapq.heappush(self._passed, (sequence.arrival, admitted_tokens))
+        if admitted_tokens and self.members and sequence.wave > self.oldest().wave:
+            heapq.heappush(self._passed, (sequence.wave, admitted_tokens))
             self.passed_tokens += admitted_tokens
         self._settle()
 
@@ -84,8 +84,8 @@ class Lane:
             self._passed.clear()
             self.passed_tokens = 0
             return
-        arrival = self.oldest().arrival
-        while self._passed and self._passed[0][0] < arrival:
+        wave = self.oldest().wave
+        while self._passed and self._passed[0][0] <= wave:
             self.passed_tokens -= heapq.heappop(self._passed)[1]
         if len(self._first) > 2 * len(self.members) + 64:
             self._first = [
@@ -129,3 +129,8 @@ class Waiting:
 def uncached_tokens(node: Node) -> int:
     """Tokens of the path to `node` that are not computed yet."""
     return sum(len(step.tokens) - step.computed for step in node.missing())
+
+
+def cached_tokens(node: Node) -> int:
+    """Tokens of the path to `node` that are computed."""
+    return node.end - uncached_tokens(node)

@@ -26,10 +26,11 @@ class GraphWriter:
         """Text of runs and values."""
         self._put(Text, branch=branch, parts=parts)
 
-    def gen(self, limit: int, samples: int = 1, branch: int = 0) -> Ref:
-        """A generation; its value. The length of each sample is an argument."""
+    def gen(self, limit: int, samples: int = 1, branch: int = 0, site: str | None = None) -> Ref:
+        """A generation; its value. The length of each sample is an argument. A `site` is given to
+        the calls of a loop, which come from one line; others have one each."""
         params = {"max_new_tokens": limit, "lengths": tuple(self.arg() for _ in range(samples))}
-        site = f"{self.name}:{len(self._nodes)}"
+        site = site or f"{self.name}:{len(self._nodes)}"
         return Ref(node=self._put(Gen, branch=branch, params=params, site=site))
 
     def select(self, *choices: str, branch: int = 0) -> Ref:

@@ -78,28 +78,36 @@ def tree_of_thought(seed: int, calls: int) -> Iterator[Arrival]:
 
 @functools.lru_cache(maxsize=64)
 def _turns(name: str, turns: int, limit: int) -> Graph:
-    """Generations with a pause after each but the last: what it is told goes on from there."""
+    """Generations with a pause after each but the last: what it is told goes on from there. All are
+    one loop, so they have one call site."""
     g = GraphWriter(name)
     g.text(g.arg(), g.arg())
     for _ in range(turns - 1):
-        g.text(g.pause(g.gen(limit)))
-    g.gen(limit)
+        g.text(g.pause(g.gen(limit, site=f"{name}:loop")))
+    g.gen(limit, site=f"{name}:loop")
     return g.graph()
 
 
+TOOL_SECONDS = (0.05, 0.1, 0.5, 0.7, 1.0, 2.0, 10.0, 20.0)
+"""How long the tool of each kind of agent takes on average, with an exponential distribution: from
+looking something up to running tests or drawing a picture."""
+
+
 def agents(seed: int, calls: int) -> Iterator[Arrival]:
-    """Eight kinds of agents with a 1,200-token prompt: up to a dozen times a step of 40 tokens, a
-    tool of some seconds and what it answers. Ten come a second."""
+    """Eight kinds of agents, each with a 1,200-token prompt and a tool of its own: up to a dozen
+    times a step of 40 tokens, the tool and what it answers. Ten come a second."""
     rng = random.Random(seed)
     at = 0.0
     while calls > 0:
         at += rng.expovariate(10.0)
         turns = rng.randint(4, 12)
         calls -= turns
-        args: list[Any] = [run(3000 + rng.randrange(8), 1200), _fresh(rng, _about(rng, 80, 10))]
+        kind = rng.randrange(len(TOOL_SECONDS))
+        args: list[Any] = [run(3000 + kind, 1200), _fresh(rng, _about(rng, 80, 10))]
         for _ in range(turns - 1):
-            args += [_about(rng, 40), rng.expovariate(0.5), _fresh(rng, _about(rng, 120, 10))]
-        yield Arrival(at, _turns("agent", turns, 512), (*args, _about(rng, 100)))
+            pause = rng.expovariate(1.0 / TOOL_SECONDS[kind])
+            args += [_about(rng, 40), pause, _fresh(rng, _about(rng, 120, 10))]
+        yield Arrival(at, _turns(f"agent{kind}", turns, 512), (*args, _about(rng, 100)))
 
 
 def chats(seed: int, calls: int) -> Iterator[Arrival]:

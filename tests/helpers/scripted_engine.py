@@ -15,6 +15,7 @@ from ramet.runtime.engine import Engine
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.streams import stream_key
 from ramet.runtime.schedule.batch import Batch
+from ramet.runtime.schedule.sequence import Generation
 from ramet.runtime.tokenizer import Tokenizer
 
 Path = tuple[int, ...]
@@ -158,3 +159,28 @@ class Bench:
         for _ in range(count):
             path += (int(self.runner.script(path).argmax()),)
         return list(path[len(ids) :])
+
+
+class Timed:
+    """A bench whose clock the model moves on: 20 ms a step and 1 ms a row."""
+
+    def __init__(self, make: Callable[..., Bench], **options: object) -> None:
+        self.now = 0.0
+        self.bench = make(clock=lambda: self.now, **options)
+        self._forward = self.bench.runner.forward
+        self.bench.runner.forward = self.forward  # type: ignore[method-assign]
+
+    def forward(self, batch: Batch) -> None:
+        self._forward(batch)
+        self.now += 0.020 + 0.001 * len(batch.token_ids)
+
+
+def decoding(engine: Engine) -> dict[Generation, int]:
+    """Who has a token and runs with no more than the next one to compute; its tokens so far."""
+    return {
+        s: len(s.output_ids)
+        for s in engine.room.scheduler.running
+        if isinstance(s, Generation)
+        and s.output_ids
+        and sum(len(n.tokens) - n.computed for n in s.node.missing()) <= 1
+    }

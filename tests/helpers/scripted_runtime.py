@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from scripted_engine import ScriptedRunner
+from scripted_engine import ScriptedRunner, hashed
 
 from ramet.runtime.chat_template import CHATML
 from ramet.runtime.client.transport import ThreadTransport
@@ -163,6 +164,39 @@ def leans(table: Mapping[str, Mapping[str, float]]) -> Callable[[Tokenizer], Lik
         return likes
 
     return bind
+
+
+def random_model(tokenizer: Tokenizer) -> Likes:
+    """Log-probabilities of every token that depend on the whole path."""
+    script = hashed(tokenizer.vocab_size)
+
+    def likes(path: TokenPath) -> dict[int, float]:
+        values = torch.log_softmax(script(path), dim=0).tolist()
+        return dict(enumerate(values))
+
+    return likes
+
+
+class Starter:
+    """Starts scripted Runtimes and keeps them."""
+
+    def __init__(self) -> None:
+        self.runtimes: list[Runtime] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Runtime:
+        self.runtimes.append(scripted_runtime(*args, **kwargs))
+        return self.runtimes[-1]
+
+
+@pytest.fixture
+def start() -> Iterator[Starter]:
+    """Starts scripted Runtimes; afterwards each must be idle and serve the next request."""
+    starter = Starter()
+    yield starter
+    for runtime in starter.runtimes:
+        with runtime:
+            assert runtime.generate("ping", {"max_tokens": 1})
+            idle(runtime)
 
 
 def idle(runtime: Runtime) -> dict[str, float]:

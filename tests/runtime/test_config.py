@@ -21,6 +21,13 @@ from ramet.runtime.errors import InvalidArgument
         ("page_size", True),
         ("chunk_tokens", -1),
         ("max_running", 1.5),
+        ("target_step_ms", 0),
+        ("target_step_ms", -5.0),
+        ("target_step_ms", float("nan")),
+        ("target_step_ms", float("inf")),
+        ("target_step_ms", 10**400),
+        ("target_step_ms", True),
+        ("target_step_ms", "100"),
         ("max_context", 0),
         ("pool_tokens", 0),
         ("pool_tokens", 8),
@@ -32,6 +39,12 @@ from ramet.runtime.errors import InvalidArgument
 def test_a_bad_field_is_refused_by_name(field: str, value: object):
     with pytest.raises(InvalidArgument, match=field):
         RuntimeConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_target_may_be_any_number_of_milliseconds():
+    assert RuntimeConfig().target_step_ms is None
+    assert RuntimeConfig(target_step_ms=100).target_step_ms == 100
+    assert RuntimeConfig(target_step_ms=0.5).target_step_ms == 0.5
 
 
 def test_a_path_is_a_model():
@@ -63,3 +76,6 @@ def test_a_bound_that_the_policy_has_not_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="max_overtakes=5: only policy"):
         RuntimeConfig(policy="fcfs", max_overtakes=5)
     assert RuntimeConfig(max_overtakes=5).max_overtakes == 5
+    for value in (0, -1, True, "7", 2.5):
+        with pytest.raises(InvalidArgument, match=r"max_overtakes=.* at least 1 or None"):
+            RuntimeConfig(max_overtakes=value)  # type: ignore[arg-type]

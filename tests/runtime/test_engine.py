@@ -1,9 +1,10 @@
 import random
 
 import pytest
-from scripted_engine import Bench
+from scripted_engine import Bench, Timed, decoding
 
 from ramet.runtime.cache.audit import audit, audit_idle
+from ramet.runtime.schedule.step_budget import FLOOR_ROWS
 
 
 @pytest.fixture
@@ -267,6 +268,63 @@ def test_decodes_are_not_stalled_by_a_long_prompt(make):
     assert len(bench.engine.room.scheduler.running[0].output_ids) == before + 20
     bench.run()
     assert len(bench.ids(call)) == 50
+
+
+@pytest.mark.parametrize("target", [30, 60])
+def test_a_step_with_decodes_keeps_its_target(make, target: int):
+    timed = Timed(make, pool_tokens=4096, chunk_tokens=200, target_step_ms=target)
+    bench = timed.bench
+    for i in range(4):
+        bench.generate(bench.open([i]), max_tokens=60)
+    for _ in range(3):
+        bench.step()
+    bench.generate(bench.open([7] * 600), max_tokens=1)
+    taken = []
+    while len(bench.engine.room.scheduler.running) > 4 or bench.engine.room.scheduler.num_waiting:
+        before = timed.now
+        bench.step()
+        taken.append(timed.now - before)
+    floor = 0.020 + 0.001 * (4 + FLOOR_ROWS)
+    assert max(taken) <= max(1.05 * target / 1e3, floor + 1e-9)
+    assert taken[-2] == pytest.approx(max(target / 1e3, floor), rel=0.05)
+
+
+def test_with_nobody_decoding_a_prompt_has_the_whole_chunk(make):
+    timed = Timed(make, pool_tokens=4096, chunk_tokens=100, target_step_ms=1)
+    bench = timed.bench
+    bench.generate(bench.open([7] * 300), max_tokens=4)
+    for _ in range(3):
+        bench.step()
+    assert [len(batch.token_ids) for batch in bench.runner.batches] == [100] * 3
+
+
+@pytest.mark.parametrize("target", [None, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_step_brings_a_token_to_all_that_decode(make, seed: int, target: float | None):
+    rng = random.Random(seed)
+    timed = Timed(
+        make,
+        pool_tokens=rng.choice([192, 1024]),
+        page_size=rng.choice([1, 4]),
+        chunk_tokens=rng.choice([12, 64]),
+        max_running=rng.choice([4, 16]),
+        target_step_ms=target,
+    )
+    bench = timed.bench
+    prompts: dict[int, list[int]] = {}
+    for _ in range(120):
+        if rng.random() < 0.25:
+            ids = [rng.randrange(4) for _ in range(rng.choice([2, 10, 90]))]
+            priority = rng.randrange(2)
+            prompts[bench.generate(bench.open(ids, priority=priority), max_tokens=12)] = ids
+        before = decoding(bench.engine)
+        bench.step()
+        for sequence, tokens in before.items():
+            retracted = sequence.alive and not sequence.running
+            assert retracted or len(sequence.output_ids) == tokens + 1
+    bench.run()
+    for call, ids in prompts.items():
+        assert bench.ids(call) == bench.greedy(ids, 12)
 
 
 def test_without_cache_nothing_is_read_or_left(make):

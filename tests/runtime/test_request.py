@@ -16,7 +16,6 @@ from ramet.runtime.request import SamplingParams, check_seed, check_text, check_
         ("max_new_tokens", 1.5),
         ("min_new_tokens", -1),
         ("n", 0),
-        ("n", None),
         ("temperature", math.nan),
         ("temperature", -0.1),
         ("temperature", math.inf),
@@ -65,9 +64,9 @@ from ramet.runtime.request import SamplingParams, check_seed, check_text, check_
         ("temperature", 10**400),
         ("repetition_penalty", 1e-320),
         ("logit_bias", [5]),
+        ("logit_bias", {"1": 1, 1: 2}),
         ("logit_bias", [(1, 2, 3)]),
         ("logit_bias", {1: 10**400}),
-        ("return_logprob", None),
         ("top_logprobs_num", -1),
     ],
 )
@@ -97,6 +96,8 @@ def test_what_is_accepted():
     assert SamplingParams.build({"stop": []}) == SamplingParams.build(None)
     own = {"priority": -3, "deadline": 0.5, "cache": True, "cache_salt": "a"}
     assert SamplingParams.build(own).to_wire() == own
+    nothing = dict.fromkeys([*SamplingParams.__dataclass_fields__, "regex", "max_tokens"])
+    assert SamplingParams.build(nothing) == SamplingParams()
     for seed in (None, -1, 2**63 - 1, 0):
         check_seed("seed", seed)
 

@@ -383,3 +383,49 @@ def test_private_calls_are_a_namespace_each(make):
     bench.close(*contexts)
     stats = bench.engine.stats()
     assert (stats["hit_rate"], stats["optimum_hit_rate"], stats["hit_ratio"]) == (0.0, 0.0, 1.0)
+
+
+def test_who_comes_back_soon_stays_and_who_comes_back_late_gives_way(make):
+    now = [0.0]
+    bench = make(pool_tokens=64, page_size=1, clock=lambda: now[0])
+    rng = random.Random(3)
+
+    def visit(context: int, site: str, seconds: float) -> None:
+        """Some tokens and a call, and then nothing for a while."""
+        bench.append(context, [rng.randrange(200) for _ in range(10)])
+        call = bench.generate(context, max_tokens=1, site=site)
+        bench.run()
+        assert call in bench.done
+        now[0] += seconds
+
+    for site, seconds in (("quick:1", 1.0), ("slow:1", 30.0)):  # How long each is away.
+        context = bench.open()
+        visit(context, site, seconds)
+        visit(context, site, seconds)
+        bench.close(context)
+    bench.engine.room.tree.flush()
+    quick, slow = bench.open(), bench.open()
+    visit(quick, "quick:1", 0.1)
+    visit(slow, "slow:1", 0.1)
+    paths = [bench.engine._contexts[context].node for context in (quick, slow)]
+    other = bench.open([rng.randrange(200) for _ in range(48)])
+    bench.generate(other, max_tokens=1)
+    bench.run()
+    assert [node.computed for node in paths] == [10, 6], "the older one stayed"
+    bench.append(slow, [1])
+    assert bench.engine._contexts[slow].away is None
+    assert paths[1].away is None
+    bench.close(quick, slow, other)
+
+
+def test_a_context_that_is_closed_while_away_teaches_nothing(make):
+    now = [0.0]
+    bench = make(clock=lambda: now[0])
+    context = bench.open([1, 2, 3])
+    bench.generate(context, max_tokens=2, site="a:1")
+    bench.run()
+    away = bench.engine._contexts[context].away
+    assert (away.site, away.since) == ("a:1", 0.0)
+    now[0] = 5.0
+    bench.close(context)
+    assert bench.engine.room.tree.queue.absences.expected(away, 1.0) == 1.0

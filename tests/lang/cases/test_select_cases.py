@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from scripted_engine import hashed
-from scripted_runtime import Likes, TokenPath, leans, words
+from scripted_runtime import leans, random_model, words
 
 import ramet.lang as rm
 from ramet.runtime.runtime import Runtime
-from ramet.runtime.tokenizer import Tokenizer
 
 Start = Callable[..., Runtime]
 LONG = "yes it is quite so indeed"
@@ -24,17 +21,6 @@ METHODS = [
     rm.unconditional_likelihood_normalized,
     rm.exact_likelihood,
 ]
-
-
-def random_model(tokenizer: Tokenizer) -> Likes:
-    """Log-probabilities of every token that depend on the whole path."""
-    script = hashed(tokenizer.vocab_size)
-
-    def likes(path: TokenPath) -> dict[int, float]:
-        values = torch.log_softmax(script(path), dim=0).tolist()
-        return dict(enumerate(values))
-
-    return likes
 
 
 def choose(runtime: Runtime, prompt: str, choices: list[str], **options: Any) -> rm.ProgramState:

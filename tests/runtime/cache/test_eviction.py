@@ -1,4 +1,6 @@
+from ramet.runtime.cache.absence import Away
 from ramet.runtime.cache.eviction import (
+    AWAY,
     CACHE,
     FINISHED,
     EvictionQueue,
@@ -50,7 +52,7 @@ def test_stale_entries_are_swept():
     item = node(1)
     for _ in range(5000):
         queue.offer(item)
-    assert len(queue._heap) <= 1100
+    assert sum(map(len, queue._heaps.values())) <= 1100
     assert queue.pop() is item
 
 
@@ -60,6 +62,102 @@ def test_what_is_known_of_the_future_comes_before_recency():
     add_waiting(awaited, 0, "somebody")
     order = sorted([awaited, live, cached, over], key=eviction_key)
     assert order == [over, cached, live, awaited]
+
+
+def away(since: float, site: str = "a:1") -> Node:
+    made = node(1, refs=1)
+    made.away = Away(site, since)
+    return made
+
+
+def test_who_is_expected_back_last_goes_first():
+    queue = EvictionQueue(now=lambda: 100.0)
+    for seconds in (4.0, 6.0):
+        queue.absences.record("quick:1", seconds)
+        queue.absences.record("slow:1", 60.0)
+    quick, late, slow, unknown = (
+        away(98.0, "quick:1"),
+        away(80.0, "quick:1"),
+        away(99.0, "slow:1"),
+        away(90.0, "new:1"),
+    )
+    for item in (quick, late, slow, unknown):
+        assert future_of(item) == AWAY
+        queue.offer(item)
+    order = []
+    while (item := queue.pop()) is not None:
+        item.segments = []
+        order.append(item)
+    assert order == [slow, late, unknown, quick], "in 59, 20, 10 and 3 seconds"
+
+
+def test_those_away_go_after_what_is_only_cache_and_before_those_who_are_here():
+    queue = EvictionQueue(now=lambda: 5.0)
+    gone, cached, live = away(1.0), node(9), node(0, refs=1)
+    for item in (live, gone, cached):
+        queue.offer(item)
+    order = []
+    for _ in range(3):
+        item = queue.pop()
+        assert item is not None
+        item.segments = []
+        order.append(item)
+    assert order == [cached, gone, live]
+    assert queue.pop() is None
+
+
+def test_in_a_crowd_the_shortest_paths_go_first_and_the_waiting_before_the_others():
+    queue = EvictionQueue(now=lambda: 5.0)
+    short, long = node(2, refs=1), node(1, refs=1)
+    brief, far, live, cached = away(0.0), away(4.0), node(0, refs=1), node(9)
+    for item, length in ((short, 3), (long, 8), (brief, 2), (far, 6)):
+        item.start = length
+    for number, item in enumerate((long, short)):
+        add_waiting(item, 0, number)
+    items = (long, short, live, far, brief, cached)
+
+    def order(crowded: bool) -> list[Node]:
+        queue.crowded = crowded
+        for item in items:
+            item.segments = [(0, 1)]
+            queue.offer(item)
+        found = []
+        while (item := queue.pop()) is not None:
+            item.segments = []
+            found.append(item)
+        return found
+
+    assert order(crowded=True) == [cached, short, long, brief, far, live]
+    assert order(crowded=False) == [cached, brief, far, live, short, long]
+
+
+def test_one_that_has_come_back_is_live_again():
+    queue = EvictionQueue(now=lambda: 5.0)
+    back, gone = away(0.0), away(4.0)
+    for item in (back, gone):
+        queue.offer(item)
+    back.away = None
+    assert queue.pop() is gone
+    gone.held = 1
+    assert queue.pop() is back
+    back.held = 1
+    assert queue.pop() is None
+
+
+def test_without_foresight_only_recency_counts():
+    queue = EvictionQueue(foresight=False)
+    live, over, gone = node(1, refs=1), node(3), away(0.0)
+    over.finished = True
+    gone.last_used = 2
+    for item in (over, gone, live):
+        queue.offer(item)
+    order = []
+    for _ in range(3):
+        item = queue.pop()
+        assert item is not None
+        item.segments = []
+        order.append(item)
+    assert order == [live, gone, over]
 
 
 def test_coming_back_to_a_finished_path_makes_it_cache_again():

@@ -8,28 +8,29 @@ from ramet.runtime.errors import PoolTooSmall
 
 def test_a_chain_fills_its_page_before_it_takes_another():
     pool = PagePool(4, 4)
-    assert pool.take(-1, 3) == [(0, 3)]
-    assert pool.room_after(2) == 1
-    assert pool.take(2, 3) == [(3, 3)], "consecutive pages join into one segment"
+    ((start, count),) = pool.take(-1, 3)
+    assert (start % 4, count) == (0, 3)
+    assert pool.room_after(start + 2) == 1
+    assert pool.take(start + 2, 3) == [(start + 3, 3)], "consecutive pages join into one segment"
     assert pool.free_pages == 2
 
 
 def test_only_the_first_branch_uses_the_rest_of_a_page():
     pool = PagePool(4, 4)
-    pool.take(-1, 2)
-    assert pool.take(1, 1) == [(2, 1)]
-    assert pool.room_after(1) == 0
-    assert pool.take(1, 1) == [(4, 1)]
+    ((start, _),) = pool.take(-1, 2)
+    assert pool.take(start + 1, 1) == [(start + 2, 1)]
+    assert pool.room_after(start + 1) == 0
+    assert pool.take(start + 1, 1) == [(start + 4, 1)]
 
 
 def test_a_page_is_free_when_its_last_slot_comes_back():
     pool = PagePool(2, 4)
-    pool.take(-1, 2)
-    pool.take(1, 2)
-    pool.give_back((2, 2))
+    ((start, _),) = pool.take(-1, 2)
+    pool.take(start + 1, 2)
+    pool.give_back((start + 2, 2))
     assert pool.free_pages == 1
-    assert pool.room_after(1) == 2
-    pool.give_back((0, 2))
+    assert pool.room_after(start + 1) == 2
+    pool.give_back((start, 2))
     assert pool.free_pages == 2
 
 
@@ -92,6 +93,16 @@ def test_chains_grow_and_shrink_without_losing_a_page(page_size: int):
         assert len(slots) == len(set(slots))
         used = {s // page_size for s in slots}
         assert pool.free_pages == pool.num_pages - len(used)
+
+
+def test_chains_that_grow_side_by_side_stay_in_one_piece_each():
+    pool = PagePool(64, 4)
+    chains = [pool.take(-1, 4) for _ in range(4)]
+    for _ in range(28):
+        for chain in chains:
+            for segment in pool.take(chain[-1][0] + chain[-1][1] - 1, 1):
+                append_segment(chain, segment)
+    assert [len(chain) for chain in chains] == [1, 1, 1, 1]
 
 
 def test_split_segments_cuts_inside_a_segment():

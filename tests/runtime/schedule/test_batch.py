@@ -40,16 +40,13 @@ def test_rows_are_depth_first_and_a_chain_may_run_in_one_step():
 
 
 def test_own_rows_before_a_segment_do_not_see_it():
-    tree = RadixTree(PagePool(8, 2))
-    other = tree.extend(tree.root(), [9])
-    tree.hold(other)
-    tree.reserve(other, 1)  # takes the first page, so that the next chain is not contiguous
+    tree = RadixTree(PagePool(4, 2))
     node = tree.extend(tree.root(), [1, 2, 3, 4])
     tree.hold(node)
-    tree.pool.take(-1, 1)
     tree.reserve(node, 2)
-    tree.pool.take(-1, 1)
+    assert tree.pool.take(node.last_slot(), 1) == [(node.last_slot() + 1, 1)]  # the next page
     tree.reserve(node, 2)
+    assert len(node.segments) == 2
     batch = build_batch([(node, 4)], [])
     starts = dict(zip(batch.items.key_pos, batch.items.row_start, strict=True))
     assert starts == {0: 0, 2: 2}

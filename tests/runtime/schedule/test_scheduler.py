@@ -12,7 +12,7 @@ class Rig:
     def __init__(self, pages: int = 32, page_size: int = 4, chunk: int = 16, running: int = 8):
         self.tree = RadixTree(PagePool(pages, page_size))
         self.scheduler = Scheduler(
-            self.tree, make_policy("fcfs"), chunk_tokens=chunk, max_running=running
+            self.tree, make_policy("fcfs", 1), chunk_tokens=chunk, max_running=running
         )
         self.arrival = 0
 

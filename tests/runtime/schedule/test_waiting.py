@@ -5,11 +5,14 @@ from ramet.runtime.schedule.waiting import Lane, Waiting, uncached_tokens
 
 
 def sequences(*arrivals: int, priority: int = 0) -> list[Sequence]:
+    """Each in a wave of its own."""
     tree = RadixTree(PagePool(64, 4))
-    return [
-        Sequence(tree.extend(tree.root(), [1, 2, arrival]), 0, priority, arrival)
-        for arrival in arrivals
-    ]
+    made = []
+    for arrival in arrivals:
+        node = tree.extend(tree.root(), [1, 2, arrival])
+        made.append(Sequence(node, 0, priority, arrival))
+        made[-1].wave = arrival
+    return made
 
 
 def test_a_lane_knows_its_oldest_and_its_first():
@@ -38,6 +41,20 @@ def test_what_has_passed_the_oldest_one_is_counted():
     assert lane.passed_tokens == 0
     lane.remove(four, 40)
     assert (len(lane), lane.passed_tokens) == (0, 0)
+
+
+def test_nobody_has_passed_those_of_its_own_wave():
+    lane = Lane(0)
+    one, two, three, four = sequences(1, 2, 3, 4)
+    two.wave, three.wave = 1, 3
+    for sequence in (one, two, three, four):
+        lane.add(sequence, (sequence.arrival,))
+    lane.remove(two, 20)
+    assert lane.passed_tokens == 0
+    lane.remove(four, 40)
+    assert lane.passed_tokens == 40
+    lane.remove(one, 10)  # What is left is the third one, which the fourth one has passed.
+    assert lane.passed_tokens == 40
 
 
 def test_lanes_come_and_go_with_their_members():

@@ -14,6 +14,7 @@ def test_every_step_has_its_figures() -> None:
         "stall-free chunks (Sarathi-Serve)",
         "radix tree (SGLang)",
         "cache-aware order (SGLang)",
+        "eviction by what is known ahead",
     ]
     used = [row for row in found if row.figure == "reserved KV in use"]
     assert all(float(row.with_it.rstrip("%")) >= 96 for row in used)
