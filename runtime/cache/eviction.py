@@ -16,8 +16,8 @@ from collections.abc import Callable
 from ramet.runtime.cache.absence import Absences
 from ramet.runtime.cache.node import Node
 
-Key = tuple[int, int]
-
+Place = tuple[int, int]
+_Entry = tuple[Place, int, Node]
 
 FINISHED, CACHE, AWAY, LIVE, WAITED_FOR = range(5)
 """What is known of a path's future: it is the end of a fork that is over; anybody may come back to
@@ -26,6 +26,7 @@ waits at it or below it."""
 
 _QUIET = (CACHE, AWAY, LIVE, WAITED_FOR)
 _CROWDED = (CACHE, WAITED_FOR, AWAY, LIVE)
+"""The queues, in the order in which they are emptied; finished paths share one with the cache."""
 
 LOOK = 16
 """Candidates that are compared where each comparison depends on the time: the best of so many,
@@ -41,23 +42,20 @@ def future_of(node: Node) -> int:
     return FINISHED if node.finished else CACHE
 
 
-def eviction_key(node: Node) -> Key:
-    """(which queue, place in it). Finished paths go first among what is only cache, and then the
-    least recently used; of those waited for, the shortest path, as the one with most to lose runs
+def eviction_key(node: Node) -> tuple[int, Place]:
+    """(which queue, place in it). Among what is only cache, finished paths go first, and then the
+    least recently used; among those waited for, the shortest, as those with most to lose run
     first."""
     future = future_of(node)
     if future == WAITED_FOR:
-        return WAITED_FOR, node.start + node.computed
-    if future == FINISHED:
-        return CACHE, node.last_used - _SOONER
-    return future, node.last_used
+        return WAITED_FOR, (0, node.start + node.computed)
+    if future <= CACHE:
+        return CACHE, (future, node.last_used)
+    return future, (0, node.last_used)
 
 
-_SOONER = 1 << 62
-
-
-def _recency(node: Node) -> Key:
-    return CACHE, node.last_used
+def _recency(node: Node) -> tuple[int, Place]:
+    return CACHE, (0, node.last_used)
 
 
 def evictable(node: Node) -> bool:
@@ -89,7 +87,7 @@ class EvictionQueue:
         """Whether calls wait that found no room."""
         self._key = eviction_key if foresight else _recency
         self._now = now
-        self._heaps: dict[int, list[tuple[int, int, Node]]] = {CACHE: [], LIVE: [], WAITED_FOR: []}
+        self._heaps: dict[int, list[_Entry]] = {which: [] for which in (CACHE, LIVE, WAITED_FOR)}
         self._tie = itertools.count()
         self._sweep_at = 1024
         self._away: deque[Node] = deque()
