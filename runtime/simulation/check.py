@@ -6,6 +6,7 @@ The only part of the simulation that runs a model; torch comes with the engine i
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -95,6 +96,8 @@ class Prediction:
     """What the simulator said of a workload's time, and what it took."""
 
     workload: str
+    clock: str
+    """One of `CLOCKS`."""
     predicted: float
     """Seconds in the model and around it."""
     measured: float
@@ -105,12 +108,21 @@ class Prediction:
         return self.predicted / self.measured - 1.0
 
 
-def measure(engine: Engine, arrivals: Sequence[Arrival]) -> tuple[float, list[tuple[Work, float]]]:
-    """Run programs on a real engine: their seconds in steps, and each step's work and seconds."""
-    samples: list[tuple[Work, float]] = []
+CLOCKS = ("wall", "processor")
+"""What seconds are measured in: real ones, and those of all threads of the process, in which a
+machine that does other things at the same time shows less."""
+
+
+def measure(engine: Engine, arrivals: Sequence[Arrival]) -> list[tuple[Work, tuple[float, ...]]]:
+    """Run programs on a real engine: each step's work, and its seconds by each of `CLOCKS`."""
+    samples: list[tuple[Work, tuple[float, ...]]] = []
+    last = time.process_time()
 
     def watch(_batch: Batch, work: Work, seconds: float) -> float:
-        samples.append((work, seconds))
+        nonlocal last
+        now = time.process_time()
+        samples.append((work, (seconds, now - last)))
+        last = now
         return seconds
 
     simulation = Simulation(
@@ -125,21 +137,22 @@ def measure(engine: Engine, arrivals: Sequence[Arrival]) -> tuple[float, list[tu
     simulation.run()
     engine.submit([{"op": "flush", "call": 0}])
     engine.take_events()
-    return sum(seconds for _, seconds in samples), samples
+    return samples
 
 
 def predict(
-    engine: Engine, config: RuntimeConfig, cost: CostModel, arrivals: Sequence[Arrival]
-) -> float:
-    """What the simulator says of the seconds that programs spend in steps of that engine."""
-    seconds = 0.0
+    engine: Engine, config: RuntimeConfig, costs: Sequence[CostModel], arrivals: Sequence[Arrival]
+) -> list[float]:
+    """What each cost model says of the seconds that programs spend in steps of that engine; time
+    passes by the first one."""
+    seconds = [0.0] * len(costs)
 
     def watch(_batch: Batch, work: Work, _seconds: float) -> None:
-        nonlocal seconds
-        seconds += cost.seconds(work)
+        for index, cost in enumerate(costs):
+            seconds[index] += cost.seconds(work)
 
     simulation = Simulation(
-        cost,
+        costs[0],
         manner=Manner(exact=True),
         tokens=Tokens(engine.info["vocab_size"]),
         watch=watch,
@@ -157,18 +170,23 @@ def predict(
 
 def check_times(
     model: str | None, known: dict[str, list[Arrival]], asked: dict[str, list[Arrival]]
-) -> tuple[FittedCost, list[Prediction]]:
-    """Fit a cost model on the known workloads, and predict the asked ones."""
+) -> tuple[list[FittedCost], list[Prediction]]:
+    """Fit a cost model for each of `CLOCKS` on the known workloads, and predict the asked ones."""
     set_wait_policy()
     config = RuntimeConfig(model=model, pool_tokens=32_768)
     engine = Engine.build(config)
-    samples: list[tuple[Work, float]] = []
+    samples: list[tuple[Work, tuple[float, ...]]] = []
     measure(engine, next(iter(known.values()))[:2])  # compiles what is compiled when first used
     for arrivals in known.values():
-        samples += measure(engine, arrivals)[1]
-    cost = fit(str(engine.info["model"]), samples)
-    found = [
-        Prediction(name, predict(engine, config, cost, arrivals), measure(engine, arrivals)[0])
-        for name, arrivals in asked.items()
+        samples += measure(engine, arrivals)
+    costs = [
+        fit(f"{engine.info['model']}, {clock}", [(work, times[i]) for work, times in samples])
+        for i, clock in enumerate(CLOCKS)
     ]
-    return cost, found
+    found = []
+    for name, arrivals in asked.items():
+        predicted = predict(engine, config, costs, arrivals)
+        measured = map(sum, zip(*(times for _, times in measure(engine, arrivals)), strict=True))
+        for clock, said, took in zip(CLOCKS, predicted, measured, strict=True):
+            found.append(Prediction(name, clock, said, took))
+    return costs, found

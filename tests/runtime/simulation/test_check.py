@@ -46,17 +46,19 @@ def test_the_steps_are_the_real_engines_steps(policy: str, pool_tokens: int) -> 
 
 
 def test_errors_are_relative_to_the_measurement() -> None:
-    assert Prediction("x", 12.0, 10.0).error == pytest.approx(0.2)
+    assert Prediction("x", "wall", 12.0, 10.0).error == pytest.approx(0.2)
 
 
 def test_times_are_fitted_and_predicted() -> None:
     """On `tiny`: that it runs; how exact it is, is for the command to say."""
-    cost, found = check_times("tiny", {"known": small_programs()}, {"asked": small_programs()[:4]})
-    assert min(cost.prices) >= 0
-    assert max(cost.prices) > 0
-    (prediction,) = found
-    assert prediction.predicted > 0
-    assert prediction.measured > 0
+    costs, found = check_times("tiny", {"known": small_programs()}, {"asked": small_programs()[:4]})
+    for cost in costs:
+        assert min(cost.prices) >= 0
+        assert max(cost.prices) > 0
+    assert [prediction.clock for prediction in found] == ["wall", "processor"]
+    for prediction in found:
+        assert prediction.predicted > 0
+        assert prediction.measured > 0
 
 
 def test_programs_are_shrunk_but_share_what_they_shared() -> None:
