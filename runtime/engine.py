@@ -218,7 +218,7 @@ class Engine:
             self._emit({"ev": "value", "call": op["call"], "value": self.stats()})
         elif kind == "abort":
             self._abort(op)
-        elif (context := self._contexts.get(op["ctx"])) is not None:
+        elif (context := self._contexts.get(op["ctx"])) is not None and not context.closing:
             if kind == "fork":
                 self._announce(context, op["children"])
             elif kind in CALLS:

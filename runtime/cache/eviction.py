@@ -112,10 +112,12 @@ class EvictionQueue:
 
     def pop(self) -> Node | None:
         """The next node to shrink, or None if nothing can be given up."""
-        for which in _CROWDED if self.crowded else _QUIET:
-            node = self._pop_away() if which == AWAY else self._pop_heap(which)
-            if node is not None:
-                return node
+        order = _CROWDED if self.crowded else _QUIET
+        while self._away or any(self._heaps.values()):  # A stale entry may move to an earlier one.
+            for which in order:
+                node = self._pop_away() if which == AWAY else self._pop_heap(which)
+                if node is not None:
+                    return node
         return None
 
     def _pop_heap(self, which: int) -> Node | None:

@@ -75,6 +75,8 @@ class Context:
     queue: deque[dict[str, Any]] = dataclasses.field(default_factory=deque)
     queued_calls: int = 0
     """Calls in the queue: what is known to come after the one that runs."""
+    closing: bool = False
+    """Whether its end is queued: nothing comes after that."""
     busy: GenerateCall | ScoreCall | None = None
     failed: RametError | None = None
     """The error that ended this branch; what is queued behind it fails with the same."""
@@ -99,6 +101,7 @@ class Context:
         """Queue an operation."""
         self.queue.append(op)
         self.queued_calls += op["op"] in CALLS
+        self.closing = op["op"] == "close"
 
     def pop(self) -> dict[str, Any]:
         """Take the next operation out of the queue."""

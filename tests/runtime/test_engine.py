@@ -384,3 +384,18 @@ def test_finished_entries_do_not_pile_up_in_the_queue(make):
     assert len(bench.engine.room.scheduler._waiting) < 100
     bench.run()
     assert bench.ids(waiting) == bench.greedy([2] * 60, 1)
+
+
+def test_what_comes_after_a_queued_close_is_refused_at_once(make):
+    bench = make()
+    context = bench.open([1, 2])
+    call = bench.generate(context, max_tokens=3)
+    bench.close(context)
+    late = bench.generate(context, max_tokens=3)
+    (child,) = bench.fork(context, 1)
+    later = bench.generate(child, max_tokens=3)
+    bench.collect()
+    assert {late, later} <= set(bench.errors)
+    bench.run()
+    assert call in bench.done
+    assert bench.engine.stats()["contexts"] == 0

@@ -144,6 +144,18 @@ def test_one_that_has_come_back_is_live_again():
     assert queue.pop() is None
 
 
+def test_one_that_moves_to_an_earlier_queue_is_found():
+    queue = EvictionQueue()
+    item = node(1, refs=1)
+    add_waiting(item, 0, "somebody")
+    queue.offer(item)
+    item.waits.clear()
+    item.refs = 0
+    assert queue.pop() is item
+    item.segments = []
+    assert queue.pop() is None
+
+
 def test_without_foresight_only_recency_counts():
     queue = EvictionQueue(foresight=False)
     live, over, gone = node(1, refs=1), node(3), away(0.0)
@@ -165,7 +177,7 @@ def test_coming_back_to_a_finished_path_makes_it_cache_again():
     end = tree.extend(tree.root(), [1, 2, 3])
     tree.hold(end)
     tree.reserve(end, 3)
-    tree.commit(end, 3)
+    tree.commit([(end, 3)])
     tree.unhold(end)
     tree.release(end, finished=True)
     assert future_of(end) == FINISHED
