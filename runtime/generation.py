@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from ramet.runtime.cache.node import Node
-from ramet.runtime.cache.origin import Origin
 from ramet.runtime.cache.prefix import describe_prefix
 from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
 from ramet.runtime.grammar.compiler import Compiler
@@ -14,12 +14,14 @@ from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
-from ramet.runtime.sampling.output import TextOutput
-from ramet.runtime.sampling.rows import Sampled, SampleRow, always_greedy
+from ramet.runtime.sampling.output import NOTHING, Step, TextOutput
+from ramet.runtime.sampling.rows import Sampled, SampleRow, always_greedy, only_tokens
 from ramet.runtime.sampling.stops import StopSet
 from ramet.runtime.schedule.call import GenerateCall
 from ramet.runtime.schedule.context import Context
 from ramet.runtime.schedule.sequence import Generation
+
+_PLAIN = attrgetter("plain")
 
 
 class Generations:
@@ -73,6 +75,8 @@ class Generations:
         stops = StopSet(params.stop)
         penalised = params.repetition_penalty != 1.0
         prompt_ids = frozenset(node.path_ids()) if penalised else None
+        bare = params.constraint is None and only_tokens(params)
+        plain = bare and not params.min_new_tokens and always_greedy(params)
         for index, (key, guide) in enumerate(zip(keys, guides, strict=True)):
             text = TextOutput(
                 room.tokenizer.token_bytes,
@@ -97,27 +101,30 @@ class Generations:
                 prompt_ids=prompt_ids,
             )
             sequence.guide = guide
-            sequence.plain = guide is None and not params.min_new_tokens and always_greedy(params)
+            sequence.bare, sequence.plain = bare, plain
             call.samples.append(sequence)
             room.scheduler.add(sequence)
 
     def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
         """Sample one token for each ready sequence; returns the calls that are done."""
         done: list[GenerateCall] = []
-        guided = [sequence for sequence in ready if sequence.guide is not None]
+        others = [sequence for sequence in ready if not sequence.bare]
+        guided = [sequence for sequence in others if sequence.guide is not None]
         masks = self._masks(guided, done) if guided else {}
         ready = [sequence for sequence in ready if sequence.alive]
         if not ready:
             return done
-        rows: dict[Node, int] = {}
-        where = [rows.setdefault(sequence.node, len(rows)) for sequence in ready]
-        others = [sequence for sequence in ready if not sequence.plain]
+        rows = dict.fromkeys([sequence.node for sequence in ready])
+        where = list(range(len(rows)))
+        if len(rows) < len(ready):
+            numbers = dict(zip(rows, where, strict=True))
+            where = [numbers[sequence.node] for sequence in ready]
         for sequence in others:
             call = sequence.call
             if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
                 call.prompt_logprobs = self._prompt_logprobs(sequence, sequence.params)
         logits = self._room.logits([node.last_slot() for node in rows])
-        if not others:
+        if all(map(_PLAIN, ready)):
             return self._record(ready, self._room.arithmetic.greedy(logits, where), done)
         asked = [
             SampleRow(
@@ -138,20 +145,30 @@ class Generations:
         self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
     ) -> list[GenerateCall]:
         """Take what was drawn for each sequence; returns the calls that are done, too."""
-        generated: dict[Origin, int] = {}
+        extend = self._room.tree.extend_sampled
         for sequence, sampled in zip(ready, drawn, strict=True):
             call = sequence.call
             if sampled.error is not None and call.error is None:
                 self.abort(call, sampled.error)
                 done.append(call)
-            if sequence.alive:
-                origin = call.place.origin
-                generated[origin] = generated.get(origin, 0) + 1
-                if self._take(call, sequence, sampled, origin):
-                    done.append(call)
-        for origin, count in generated.items():
+            if not sequence.alive:
+                continue
+            token, origin = sampled.token, call.place.origin
             for tally in origin.tallies:
-                tally.generated_tokens += count
+                tally.generated_tokens += 1
+            sequence.output_ids.append(token)
+            bare = sequence.bare
+            step = sequence.output.push(token) if bare else self._push(sequence, sampled)
+            if step is not NOTHING:
+                self._chunk(call, sequence, step.text)
+                if step.finished is not None:
+                    if self._end(call, sequence):
+                        done.append(call)
+                    continue
+            node = sequence.node
+            if token not in node.children:
+                sequence.rows += 1
+            sequence.node = extend(node, token, sequence.running, origin)
         return done
 
     def outgrown(self, sequence: Generation) -> list[GenerateCall]:
@@ -236,31 +253,17 @@ class Generations:
 
     # One sequence
 
-    def _take(
-        self, call: GenerateCall, sequence: Generation, sampled: Sampled, origin: Origin
-    ) -> bool:
-        """Record one sampled token; True if that ended the whole call."""
+    @staticmethod
+    def _push(sequence: Generation, sampled: Sampled) -> Step:
+        """Note one sampled token for penalties, reports, the constraint and the text."""
         token = sampled.token
-        sequence.output_ids.append(token)
-        if sequence.plain:
-            step = sequence.output.push(token)
-        else:
-            sequence.counts[token] = sequence.counts.get(token, 0) + 1
-            if sampled.logprob is not None:
-                sequence.token_logprobs.append(sampled.logprob)
-                sequence.top_logprobs.append(sampled.top or [])
-            guide = sequence.guide
-            complete = guide is not None and guide.push(token, sequence.output.may_end)
-            step = sequence.output.push(token, complete)
-        if call.stream:
-            self._chunk(call, sequence, step.text)
-        if step.finished is not None:
-            return self._end(call, sequence)
-        node = sequence.node
-        if token not in node.children:
-            sequence.rows += 1
-        sequence.node = self._room.tree.extend_sampled(node, token, sequence.running, origin)
-        return False
+        sequence.counts[token] = sequence.counts.get(token, 0) + 1
+        if sampled.logprob is not None:
+            sequence.token_logprobs.append(sampled.logprob)
+            sequence.top_logprobs.append(sampled.top or [])
+        guide = sequence.guide
+        complete = guide is not None and guide.push(token, sequence.output.may_end)
+        return sequence.output.push(token, complete)
 
     def _chunk(self, call: GenerateCall, sequence: Generation, text: str) -> None:
         """Send a stream's next text, with the tokens since the last one."""

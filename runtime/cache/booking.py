@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
 from ramet.runtime.cache.origin import Origin, paint_runs, runs_between
@@ -23,6 +24,23 @@ def demand_edge(node: Node, who: Origin | None) -> int:
         node.origins = paint_runs(node.origins, low, high, who)
     node.marks[node.computed :] = wanted.translate(_DEMAND_PROMPT)
     return charged
+
+
+def book_decodes(ranges: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
+    """Book the rows that are the last token of an edge, sampled and computed for the first time,
+    as most rows are. Returns the other ranges."""
+    others: list[tuple[Node, int]] = []
+    for node, count in ranges:
+        marks = node.marks
+        if count == 1 and marks[-1] == DECODE and node.computed == len(marks) - 1:
+            marks[-1] = EVER
+            node.computed += 1
+            who = node.origins[-1][1]
+            if who is not None:
+                who.book_rows(1)
+        else:
+            others.append((node, count))
+    return others
 
 
 def book_rows(node: Node, low: int, high: int) -> tuple[int, int]:

@@ -28,11 +28,11 @@ class KnownPaths:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._hashes: dict[int, Origin | None] = {}
+        self.hashes: dict[int, Origin | None] = {}
         """Path hash of a token → for whose sake it was evicted."""
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self.hashes)
 
     def remember(
         self,
@@ -43,31 +43,32 @@ class KnownPaths:
     ) -> None:
         """Note those of `ids`, which follow the hashed path, that were computed, and for whose
         sake they were evicted."""
-        whose = itertools.chain.from_iterable(itertools.repeat(who, n) for n, who in evictors)
-        for token, was in zip(ids, computed, strict=True):
+        hashes = self.hashes
+        runs = [*evictors, (len(ids), None)]  # Those of the evictors may be short.
+        whose = itertools.chain.from_iterable(itertools.repeat(who, n) for n, who in runs)
+        for token, was, who in zip(ids, computed, whose, strict=False):
             path_hash = hash((path_hash, token))
-            who = next(whose, None)
             if was:
-                self._hashes.pop(path_hash, None)
-                self._hashes[path_hash] = who
-        excess = len(self._hashes) - self._limit
+                hashes.pop(path_hash, None)
+                hashes[path_hash] = who
+        excess = len(hashes) - self._limit
         if excess > self._limit // 16:
             # Many at once: finding a dict's first entry costs a walk over those deleted before it.
-            for oldest in list(itertools.islice(self._hashes, excess)):
-                del self._hashes[oldest]
+            for oldest in list(itertools.islice(self.hashes, excess)):
+                del self.hashes[oldest]
 
     def lookup(self, path_hash: int, ids: Sequence[int]) -> list[bool]:
         """For each of `ids`, which follow the hashed path: was it computed before?"""
         found: list[bool] = []
         for token in ids:
             path_hash = hash((path_hash, token))
-            found.append(path_hash in self._hashes)
+            found.append(path_hash in self.hashes)
         return found
 
     def evictor(self, path_hash: int) -> Origin | None:
         """For whose sake the hashed path's last token was evicted; None if that isn't known."""
-        return self._hashes.get(path_hash)
+        return self.hashes.get(path_hash)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._hashes.clear()
+        self.hashes.clear()

@@ -16,6 +16,8 @@ PROMPT = 2
 """Mark bit: demanded as prompt, scored choice or forced text, and charged to whoever asked."""
 DECODE = 4
 """Mark bit: demanded by the sequence that sampled the token."""
+MILE = 64
+"""Tokens between the hashes that an edge keeps."""
 
 
 class Node:
@@ -37,6 +39,7 @@ class Node:
         "kv_children",
         "last_used",
         "marks",
+        "miles",
         "origins",
         "parent",
         "path_hash",
@@ -73,6 +76,9 @@ class Node:
         """Whether a program ended here: nobody is expected to go on."""
         self.path_hash: int | None = None
         """Hash of the path to this node's end (`known.fold`), computed when first asked for."""
+        self.miles: list[int] = []
+        """Hashes of the path to this node's start and to each `MILE` further tokens, as far as they
+        were asked for."""
 
     def __repr__(self) -> str:
         return (
@@ -97,8 +103,8 @@ class Node:
         """The pool slot of the last token on the path that has one, or -1."""
         node: Node | None = self
         while node is not None:
-            if node.segments:
-                start, count = node.segments[-1]
+            if segments := node.segments:
+                start, count = segments[-1]
                 return start + count - 1
             node = node.parent
         return -1
@@ -126,11 +132,10 @@ class Node:
     def missing(self) -> list[Node]:
         """The nodes of the path with tokens still to compute, topmost first."""
         nodes: list[Node] = []
-        for node in self.ancestors():
-            if node.tokens and node.computed == len(node.tokens):
-                break
-            if node.tokens:
-                nodes.append(node)
+        node: Node | None = self
+        while node is not None and node.computed < len(node.tokens):
+            nodes.append(node)
+            node = node.parent
         nodes.reverse()
         return nodes
 
@@ -147,8 +152,11 @@ class Node:
                 break
         return out
 
-    def hashed(self) -> int:
-        """The hash of the path to this node's end; it is kept on every node of the path."""
+    def hashed(self, count: int | None = None) -> int:
+        """The hash of the path to this node's end, which is kept on every node of the path, or to
+        the edge's token `count - 1`. Of those some are kept, as edges are evicted page by page."""
+        if count is not None:
+            return self._hashed_at(count)
         fresh: list[Node] = []
         above: int | None = None
         for step in self.ancestors():
@@ -160,6 +168,14 @@ class Node:
         for step in reversed(fresh):
             above = step.path_hash = fold(above, step.tokens)
         return above
+
+    def _hashed_at(self, count: int) -> int:
+        assert self.parent is not None
+        miles = self.miles = self.miles or [self.parent.hashed()]
+        for low in range((len(miles) - 1) * MILE, count - MILE + 1, MILE):
+            miles.append(fold(miles[-1], self.tokens[low : low + MILE]))
+        last = count // MILE
+        return fold(miles[last], self.tokens[last * MILE : count])
 
     def append(self, ids: Sequence[int], marks: bytes | bytearray, who: Origin | None) -> None:
         """Plan more tokens."""
@@ -178,6 +194,7 @@ class Node:
         self.marks = upper.marks + self.marks
         self.computed += upper.computed
         self.start = upper.start
+        self.miles = []
 
     def take_head(self, upper: Node) -> None:
         """Give the first tokens, as many as `upper` has, to that node, with all that is known of
@@ -186,6 +203,7 @@ class Node:
         upper.marks, self.marks = self.marks[:count], self.marks[count:]
         upper.origins, self.origins = split_runs(self.origins, count)
         upper.evictors, self.evictors = split_runs(self.evictors, count)
+        self.miles = []
         upper.computed = min(self.computed, count)
         self.computed = max(self.computed - count, 0)
         self.tokens = self.tokens[count:]
@@ -198,6 +216,7 @@ class Node:
         self.origins = split_runs(self.origins, self.computed)[0]
         self.evictors = split_runs(self.evictors, self.computed)[0]
         self.path_hash = None
+        del self.miles[1 + self.computed // MILE :]
 
     def hold_pages(self, pool: PagePool) -> None:
         """Count this node's pages as held."""

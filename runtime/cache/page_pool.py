@@ -52,18 +52,20 @@ class PagePool:
         """Fresh pages that `take(slot, count)` would use."""
         return -(-max(count - self.room_after(slot), 0) // self.page_size)
 
-    def take_next(self, chain: list[Segment]) -> bool:
-        """Let a chain grow by the slot after its last one; False, and nothing is done, where that
-        takes a fresh page."""
+    def take_next(self, chain: list[Segment]) -> int:
+        """Let a chain grow by the slot after its last one, and return it; -1, and nothing is done,
+        where that takes a fresh page."""
         if not chain:
-            return False
+            return -1
         start, count = chain[-1]
-        page, offset = divmod(start + count - 1, self.page_size)
-        if offset + 1 == self.page_size or self._fill[page] != offset + 1:
-            return False
-        self._fill[page] += 1
+        slot = start + count
+        page = slot // self.page_size
+        offset = slot - page * self.page_size
+        if not offset or self._fill[page] != offset:
+            return -1
+        self._fill[page] = offset + 1
         chain[-1] = (start, count + 1)
-        return True
+        return slot
 
     def take(self, slot: int, count: int) -> list[Segment]:
         """Hand out `count` slots that continue the chain ending in `slot` (-1 starts one).

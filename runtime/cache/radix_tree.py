@@ -12,15 +12,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ramet.runtime.cache.booking import book_rows, demand_edge
+from ramet.runtime.cache.booking import book_decodes, book_rows, demand_edge
 from ramet.runtime.cache.eviction import EvictionQueue
-from ramet.runtime.cache.known import KnownPaths, fold
+from ramet.runtime.cache.known import KnownPaths
 from ramet.runtime.cache.node import DECODE, EVER, PROMPT, Node
 from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 from ramet.runtime.cache.waits import split_waits
 
-_DECODED = bytes([DECODE])
 _FORGET = bytes(m & ~EVER for m in range(256))
 
 
@@ -41,7 +40,7 @@ class RadixTree:
         self.edge_tokens = self.decode_tokens = self.recomputed_tokens = 0
         self.evicted_tokens = 0
         self.version = 0
-        """Counts changes of the shape of edges that have slots: splits, merges, evictions."""
+        """Counts ends of holds, and what changes the shape of held edges: splits, merges, cuts."""
         self._known = KnownPaths(max_known)
         self._roots: dict[str | None, Node] = {}
         self._private: dict[int, Node] = {}
@@ -107,11 +106,25 @@ class RadixTree:
 
     def extend_sampled(self, node: Node, token: int, running: bool, who: Origin | None) -> Node:
         """`extend` by one token that a sequence has sampled."""
-        if node.refs == 1 and node.tokens and not node.children and not self._known:
-            # The common case: the sequence's own edge grows in place.
-            node.append((token,), _DECODED, who)
-            return node
-        return self.extend(node, [token], DECODE, running, who)
+        if node.refs != 1 or node.children or not node.tokens:
+            return self.extend(node, [token], DECODE, running, who)
+        # The common case: the sequence's own edge grows in place.
+        mark = DECODE
+        if self._known.hashes:
+            path_hash = node.hashed() if node.path_hash is None else node.path_hash
+            node.path_hash = path_hash = hash((path_hash, token))
+            if path_hash in self._known.hashes:
+                mark |= EVER
+        elif node.path_hash is not None:
+            node.path_hash = hash((node.path_hash, token))
+        node.tokens.append(token)
+        node.marks.append(mark)
+        count, last = node.origins[-1]
+        if last is who:
+            node.origins[-1] = (count + 1, who)
+        else:
+            node.origins.append((1, who))
+        return node
 
     def release(self, node: Node, finished: bool = False) -> None:
         """Give one reference back; planned tokens that nobody else wants disappear.
@@ -130,6 +143,7 @@ class RadixTree:
     def unhold(self, node: Node) -> None:
         """Unpin the path; it becomes the most recently used cache."""
         self.clock += 1
+        self.version += 1
         for step in node.ancestors():
             step.held -= 1
             step.last_used = self.clock
@@ -163,24 +177,17 @@ class RadixTree:
                 self.pool.hold(pages)
             append_segment(node.segments, segment)
 
-    def commit(self, node: Node, count: int) -> None:
-        """The next `count` tokens of the node are computed: count each as what it was, and book
-        it on its origin."""
-        low, high = node.computed, node.computed + count
-        if count == 1 and high == len(node.tokens) and node.marks[low] == DECODE:
-            # A decode row: what most steps are made of.
-            self.decode_tokens += 1
-            node.marks[low] = EVER
-            node.computed = high
-            who = node.origins[-1][1]
-            if who is not None:
-                who.book_rows(1)
-            return
-        again, prompt = book_rows(node, low, high)
-        self.recomputed_tokens += again
-        self.edge_tokens += prompt
-        self.decode_tokens += count - again - prompt
-        node.computed = high
+    def commit(self, ranges: Sequence[tuple[Node, int]]) -> None:
+        """The next tokens of the nodes, so many of each, are computed: count each as what it was,
+        and book it on its origin."""
+        others = book_decodes(ranges)
+        self.decode_tokens += len(ranges) - len(others)
+        for node, count in others:
+            again, prompt = book_rows(node, node.computed, node.computed + count)
+            self.recomputed_tokens += again
+            self.edge_tokens += prompt
+            self.decode_tokens += count - again - prompt
+            node.computed += count
 
     def cancel_reserved(self, node: Node) -> None:
         """Give back the slots of a step that failed."""
@@ -213,8 +220,7 @@ class RadixTree:
         """For whose sake the node's token at `index` was evicted; None if that isn't known."""
         who = origin_at(node.evictors, index)
         if who is None and node.parent is not None:
-            above = node.parent.hashed()
-            who = self._known.evictor(fold(above, node.tokens[: index + 1]))
+            who = self._known.evictor(node.hashed(index + 1))
         return who
 
     def flush(self) -> None:
@@ -280,7 +286,7 @@ class RadixTree:
         """Cut an edge; the new upper node takes the first tokens, `node` keeps its pointers."""
         parent = node.parent
         assert parent is not None
-        self.version += 1
+        self.version += node.held > 0
         upper = Node(parent, node.tokens[:count], node.start, node.private)
         node.take_head(upper)
         upper.held = node.held
@@ -332,7 +338,7 @@ class RadixTree:
 
     def _merge(self, node: Node) -> None:
         """Join a node that nobody points at with its only child, which keeps its pointers."""
-        self.version += 1
+        self.version += node.held > 0
         (child,) = node.children.values()
         parent = node.parent
         assert parent is not None
@@ -358,8 +364,8 @@ class RadixTree:
         """Give back the slots of the tokens from index `computed` on."""
         if not node.segments:
             return
-        self.version += 1
         if node.held:
+            self.version += 1
             node.unhold_pages(self.pool)
         node.segments, dropped = split_segments(node.segments, computed)
         if node.held:
@@ -373,10 +379,8 @@ class RadixTree:
 
     def _remember_tail(self, node: Node) -> None:
         """Note which of a leaf's planned tokens had been computed, before they are dropped."""
-        gone = node.marks[node.computed :]
-        was = [bool(mark & EVER) for mark in gone]
+        at = node.computed
+        was = [bool(mark & EVER) for mark in node.marks[at:]]
         if any(was) and not node.private:
-            assert node.parent is not None
-            above = fold(node.parent.hashed(), node.tokens[: node.computed])
-            evictors = split_runs(node.evictors, node.computed)[1]
-            self._known.remember(above, node.tokens[node.computed :], was, evictors)
+            evictors = split_runs(node.evictors, at)[1]
+            self._known.remember(node.hashed(at), node.tokens[at:], was, evictors)

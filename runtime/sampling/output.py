@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from bisect import bisect_right
 from collections.abc import Callable, Collection
+from itertools import accumulate
 from typing import NamedTuple
 
 from ramet.runtime.request import SamplingParams
@@ -22,7 +23,8 @@ class Step(NamedTuple):
     """The stop text or the token id that ended it; None for `length` and others."""
 
 
-_NOTHING = Step("", None, None)
+NOTHING = Step("", None, None)
+"""What most tokens add where nobody reads along."""
 
 
 class TextOutput:
@@ -74,8 +76,10 @@ class TextOutput:
         self._min_tokens = params.min_new_tokens
         self._may_cut = may_cut
         self._streams = streams
-        # Tokens that end nothing need no more than to be kept.
-        self._quick = not (streams or self._stops or self._stop_ids or may_cut is not None)
+        constrained = may_cut is not None or self._min_tokens > 0
+        self._quick = not (streams or self._stops or self._stop_ids or constrained)
+        """Whether tokens that end nothing may be put by until the end, as `_later`."""
+        self._later: list[int] = []
         self._texts = sorted((s.encode() for s in params.stop), key=len, reverse=True)
         own = None if isinstance(params.max_new_tokens, str) else params.max_new_tokens
         self._limit = min((x for x in (own, limit) if x is not None), default=None)
@@ -103,7 +107,7 @@ class TextOutput:
     @property
     def num_tokens(self) -> int:
         """Tokens pushed so far that carry output: an end id, or a stop id not kept, isn't one."""
-        return len(self._ends)
+        return len(self._ends) + len(self._later)
 
     @property
     def may_end(self) -> bool:
@@ -122,17 +126,15 @@ class TextOutput:
 
         Raises RuntimeError after the end.
         """
+        if self._quick and not complete and token not in self._end_ids:
+            self._later.append(token)
+            return NOTHING if len(self._later) != self._limit else self.finish()
         if self.finished is not None:
             raise RuntimeError(f"token {token} after the end ({self.finished})")
+        self._catch_up()
         may_end = self.may_end
         if may_end and token in self._end_ids:
             return self._end("eos", token, len(self._data))
-        if self._quick:
-            self._data += self._token_bytes(token)
-            self._ends.append(len(self._data))
-            if len(self._ends) != self._limit:
-                return _NOTHING
-            return self._end("length", None, len(self._data))
         stop_id = may_end and token in self._stop_ids
         if stop_id and not self._include_stop and self._cuts(len(self._data)):
             return self._end("stop", token, len(self._data))
@@ -148,7 +150,7 @@ class TextOutput:
         if self._limit is not None and len(self._ends) >= self._limit:
             return self._end("length", None, len(self._data))
         if not self._streams:
-            return _NOTHING
+            return NOTHING
         held = self._stops.held(self._state)
         return Step(self._send(len(self._data) - held, held > 0), None, None)
 
@@ -156,7 +158,17 @@ class TextOutput:
         """End the sequence from outside, releasing what was held back."""
         if self.finished is not None:
             raise RuntimeError(f"already ended ({self.finished})")
+        self._catch_up()
         return self._end(reason, None, len(self._data))
+
+    def _catch_up(self) -> None:
+        """Add the bytes of the tokens that were put by; no more are."""
+        self._quick = False
+        if self._later:
+            pieces = [self._token_bytes(token) for token in self._later]
+            self._data += b"".join(pieces)
+            self._ends += accumulate(map(len, pieces))
+            self._later.clear()
 
     def _append(self, data: bytes) -> tuple[int, str] | None:
         """Add a token's bytes; the winning (start, stop) among the matches that end in them."""

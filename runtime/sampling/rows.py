@@ -10,9 +10,12 @@ from ramet.runtime.errors import RametError
 from ramet.runtime.request import SamplingParams
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class SampleRow:
-    """One token to sample: where from, how, and with which randomness."""
+    """One token to sample: where from, how, and with which randomness.
+
+    Not frozen: one is made for each row of each step, and a frozen one takes five times as long.
+    """
 
     row: int
     """The row of the logits; several may name one row (siblings of a fork)."""
@@ -45,13 +48,17 @@ class Sampled(NamedTuple):
     """Why nothing could be sampled for this row; the others are unaffected."""
 
 
-def always_greedy(params: SamplingParams) -> bool:
-    """Whether each token is the likeliest one whatever came before, and no log-probability is
-    reported; bans and masks aside."""
+def only_tokens(params: SamplingParams) -> bool:
+    """Whether it doesn't matter how often a token came before, and no log-probability is
+    reported."""
     return (
-        params.temperature == 0
-        and not params.logit_bias
-        and not (params.frequency_penalty or params.presence_penalty)
+        not (params.frequency_penalty or params.presence_penalty)
         and params.repetition_penalty == 1
         and not params.return_logprob
     )
+
+
+def always_greedy(params: SamplingParams) -> bool:
+    """Whether each token is the likeliest one whatever came before, and no log-probability is
+    reported; bans and masks aside."""
+    return params.temperature == 0 and not params.logit_bias and only_tokens(params)

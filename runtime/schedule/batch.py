@@ -7,7 +7,9 @@ contiguous range of rows and a shared segment is one attention item for all rows
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from collections.abc import Sequence as Seq
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ramet.runtime.cache.node import Node
@@ -76,54 +78,63 @@ class Layout:
         self._slots: list[int] = []
         self._items = AttentionItems([], [], [], [], [])
         self._rows: list[Node] = []
-        self._tails: dict[Node, int] = {}
-        """Index of the item of each node's last segment, for nodes with rows."""
+        self._tails: list[int] = []
+        """Index of the item of its node's last segment, for the first row of each node."""
         self._lay_out(dict(ranges))
+        self._order: list[int] | None = None
+        """Index in `ranges` of each row, where it isn't the row itself and each has one."""
+        if len(self._rows) == len(self._nodes) and self._rows != self._nodes:
+            place = {node: index for index, node in enumerate(self._nodes)}
+            self._order = [place[node] for node in self._rows]
 
     def batch(self, ready: Seq[Sequence], prefill_rows: int = 0) -> Batch:
-        """The step as it is laid out."""
-        items = self._items
-        frozen = AttentionItems(
-            list(items.slot_start),
-            list(items.length),
-            list(items.row_start),
-            list(items.row_end),
-            list(items.key_pos),
-        )
+        """The step as it is laid out. Its lists never change: `advance` makes new ones."""
         return Batch(
             self._token_ids,
             self._positions,
             self._slots,
-            frozen,
+            self._items,
             self._ranges,
             tuple(ready),
             prefill_rows,
         )
 
-    def advance(self, nodes: list[Node], version: int) -> bool:
-        """Move on by one token per row; False, and nothing is done, if this isn't the layout of
-        `nodes`, in that order and one token each, in a tree of that shape."""
+    def advance(self, nodes: list[Node], slots: list[int], version: int) -> bool:
+        """Move on by one token per row, the last ones of their nodes; False, and nothing is done,
+        if this isn't the layout of `nodes`, in that order and one token each, in a tree of that
+        shape. `slots`: the token's, for each node."""
         if version != self._version or nodes != self._nodes or len(nodes) != len(self._rows):
             return False
-        items, tails = self._items, self._tails
-        slots: list[int] = []
-        for row, node in enumerate(self._rows):
-            start, count = node.segments[-1]
-            slots.append(start + count - 1)
-            tail = tails[node]
-            if items.slot_start[tail] == start:
-                items.length[tail] = count
-            else:
-                tails[node] = len(items.length)
-                items.slot_start.append(start)
-                items.length.append(count)
-                items.row_start.append(row)
-                items.row_end.append(row + 1)
-                items.key_pos.append(self._positions[row] + 2 - count)
+        if self._order is not None:
+            slots = [slots[index] for index in self._order]
+        following = [slot + 1 for slot in self._slots]
         self._slots = slots
-        self._token_ids = [node.tokens[node.computed] for node in self._rows]
+        self._token_ids = [node.tokens[-1] for node in self._rows]
         self._positions = [position + 1 for position in self._positions]
+        items = self._items
+        length = items.length.copy()
+        for tail in self._tails:
+            length[tail] += 1
+        self._items = AttentionItems(
+            items.slot_start, length, items.row_start, items.row_end, items.key_pos
+        )
+        if slots != following:
+            self._jump([row for row, slot in enumerate(slots) if slot != following[row]])
         return True
+
+    def _jump(self, rows: list[int]) -> None:
+        """Let the last token of each of `rows` begin a segment, instead of going on with one."""
+        items, count = self._items, len(self._items.length)
+        for index, row in enumerate(rows):
+            items.length[self._tails[row]] -= 1
+            self._tails[row] = count + index
+        self._items = AttentionItems(
+            items.slot_start + [self._slots[row] for row in rows],
+            items.length + [1] * len(rows),
+            items.row_start + rows,
+            items.row_end + [row + 1 for row in rows],
+            items.key_pos + [self._positions[row] for row in rows],
+        )
 
     def _lay_out(self, counts: dict[Node, int]) -> None:
         children, tops = _touched(counts)
@@ -136,7 +147,7 @@ class Layout:
                 own = counts.get(node, 0)
                 _add_items(items, node, first, len(token_ids), own)
                 if own:
-                    self._tails[node] = len(items.length) - 1
+                    self._tails[first] = len(items.length) - 1
                 continue
             stack.append((len(token_ids), node))
             stack.extend((-1, child) for child in reversed(children.get(node, ())))
@@ -144,8 +155,9 @@ class Layout:
                 low, high = node.computed, node.computed + count
                 token_ids += node.tokens[low:high]
                 self._positions += range(node.start + low, node.start + high)
-                self._slots += node.slots(low, high)
+                self._slots += node.slots(low, high) if count > 1 else [node.last_slot()]
                 self._rows += [node] * count
+                self._tails += [-1] * count
 
 
 def _touched(counts: dict[Node, int]) -> tuple[dict[Node, list[Node]], list[Node]]:
@@ -171,14 +183,23 @@ def _touched(counts: dict[Node, int]) -> tuple[dict[Node, list[Node]], list[Node
 
 def _add_items(items: AttentionItems, node: Node, first: int, end: int, own: int) -> None:
     """One item per segment of the node, for its own new rows that can see it and all below."""
+    if not node.segments:
+        return
+    starts, lengths = zip(*node.segments, strict=True)
+    positions = list(accumulate(lengths[:-1], initial=node.start))
     new_at = node.start + node.computed
-    pos = node.start
-    for start, count in node.segments:
-        hidden = min(max(pos - new_at, 0), own)  # own rows that stand before this segment
-        if first + hidden < end:
-            items.slot_start.append(start)
-            items.length.append(count)
-            items.row_start.append(first + hidden)
+    # An aged pool's nodes have many segments, and all rows see those before the first own row.
+    seen = bisect_right(positions, new_at) if own else len(positions)
+    items.slot_start.extend(starts[:seen])
+    items.length.extend(lengths[:seen])
+    items.row_start.extend([first] * seen)
+    items.row_end.extend([end] * seen)
+    items.key_pos.extend(positions[:seen])
+    for index in range(seen, len(positions)):
+        row = first + min(positions[index] - new_at, own)
+        if row < end:
+            items.slot_start.append(starts[index])
+            items.length.append(lengths[index])
+            items.row_start.append(row)
             items.row_end.append(end)
-            items.key_pos.append(pos)
-        pos += count
+            items.key_pos.append(positions[index])

@@ -114,8 +114,7 @@ class Scheduler:
 
     def commit(self, batch: Batch) -> None:
         """The batch has been computed."""
-        for node, count in batch.ranges:
-            self.tree.commit(node, count)
+        self.tree.commit(batch.ranges)
 
     def took(self, batch: Batch, seconds: float) -> None:
         """How long the step of a batch took, from its plan to its tokens."""
@@ -229,8 +228,8 @@ class Scheduler:
         step, and what a step has beside decodes is bounded by `budget`.
         """
         ranges: dict[Node, int] = {}
+        slots: list[int] = []
         prefills: list[Sequence] = []
-        left = self.chunk_tokens
         take_next = self.pool.take_next
         stalled = not self.switches.stall_free and any(map(_prefills, self.running))
         for sequence in list(self.running):
@@ -238,15 +237,17 @@ class Scheduler:
                 continue
             node = sequence.node
             missing = len(node.tokens) - node.computed
-            if missing > 1 or not _complete_above(node):
+            if missing > 1 or not (node.computed or _complete_above(node)):
                 prefills.append(sequence)
             elif missing and node not in ranges and not stalled:
-                if take_next(node.segments):
+                slot = take_next(node.segments)
+                if slot < 0:
+                    slot = self._decode(sequence, node)
+                if slot >= 0:
                     ranges[node] = 1
-                    left -= 1
-                else:
-                    left -= self._decode(sequence, node, ranges)
+                    slots.append(slot)
         prefills = [sequence for sequence in prefills if sequence.running]
+        left = self.chunk_tokens - len(ranges)
         if self.budget is not None and not stalled and 0 < len(prefills) < len(self.running):
             left = min(left, self.budget.prefill_rows(len(ranges)))
         prefill_rows = 0
@@ -254,35 +255,36 @@ class Scheduler:
             if sequence.running and left > prefill_rows:
                 prefill_rows += self._prefill(sequence, left - prefill_rows, ranges)
         if not prefills:
-            # Everybody decodes or is complete already; who found no slot waits for the next step.
-            ready = [s for s in self.running if s.node in ranges or s.node.complete]
-            return self._decodes(ranges, ready)
+            return self._decodes(ranges, slots)
         self._layout = None  # It is one step behind from here on.
-        ready = [s for s in self.running if self._done_after(s.node, ranges)]
+        ready = [s for s in self.running if _done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
         return build_batch(order, ready, prefill_rows)
 
-    def _decodes(self, ranges: dict[Node, int], ready: list[Sequence]) -> Batch:
+    def _decodes(self, ranges: dict[Node, int], slots: list[int]) -> Batch:
         """The batch of a step in which each row is the last token of a path."""
-        nodes = list(ranges)
         version = self.tree.version
-        if self._layout is None or not self._layout.advance(nodes, version):
+        if self._layout is None or not self._layout.advance(list(ranges), slots, version):
             self._layout = Layout(tuple(ranges.items()), version)
+        ready = self.running
+        if len(ranges) < len(ready):
+            # Some share a row or are complete already; who found no slot waits for the next step.
+            ready = [s for s in ready if s.node in ranges or s.node.complete]
         return self._layout.batch(ready)
 
-    def _decode(self, sequence: Sequence, node: Node, ranges: dict[Node, int]) -> int:
-        """Plan one decode row, retracting from the end of the order until it has a slot."""
+    def _decode(self, sequence: Sequence, node: Node) -> int:
+        """Take the slot of one decode row, retracting from the end of the order until there is one;
+        -1 if the sequence itself has to wait."""
         pages = self.pool.pages_for(node.last_slot(), 1)
         while not self._room(pages, sequence):
             victim = self.running[-1]
             if victim is sequence:
                 if len(self.running) > 1:
                     self._retract(victim)
-                return 0
+                return -1
             self._retract(victim)
         self.tree.reserve(node, 1)
-        ranges[node] = 1
-        return 1
+        return node.last_slot()
 
     def _prefill(self, sequence: Sequence, budget: int, ranges: dict[Node, int]) -> int:
         """Plan as much of a sequence's missing path as budget and pool allow; returns rows."""
@@ -304,17 +306,21 @@ class Scheduler:
                 break
         return used
 
-    @staticmethod
-    def _done_after(node: Node, ranges: dict[Node, int]) -> bool:
-        return all(
-            ranges.get(step, 0) == len(step.tokens) - step.computed for step in node.missing()
-        )
-
 
 def _prefills(sequence: Sequence) -> bool:
     """Whether a sequence misses more than the token that it would decode from."""
     node = sequence.node
     return len(node.tokens) - node.computed > 1 or not _complete_above(node)
+
+
+def _done_after(node: Node, ranges: dict[Node, int]) -> bool:
+    """Whether every token of the path to a node is computed once the ranges are."""
+    step: Node | None = node
+    while step is not None and (missing := len(step.tokens) - step.computed):
+        if ranges.get(step) != missing:
+            return False
+        step = step.parent
+    return True
 
 
 def _complete_above(node: Node) -> bool:

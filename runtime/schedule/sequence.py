@@ -97,6 +97,7 @@ class Generation(Sequence):
     """One sample being drawn: its output so far and all it needs to draw the next token."""
 
     __slots__ = (
+        "bare",
         "call",
         "counts",
         "guide",
@@ -140,14 +141,17 @@ class Generation(Sequence):
         self.output = output
         self.output_ids: list[int] = []
         self.counts: dict[int, int] = {}
-        """How often each token was generated, for the penalties."""
+        """How often each token was generated, for the penalties; empty of a `bare` one."""
         self.prompt_len = node.end
         self.prompt_ids = prompt_ids
         """The prompt's tokens, for the repetition penalty; None without one."""
         self.guide: Guide | None = None
         """What its constraint allows next, if it has one."""
+        self.bare = False
+        """Whether of its tokens only the ids and the text matter: there is no constraint, no
+        penalty and no log-probability."""
         self.plain = False
-        """Whether its tokens are simply the likeliest ones: no constraint, nothing to report."""
+        """Whether it is bare, and its tokens are simply the likeliest ones."""
         self.token_logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[float, int]]] = []
         self.rows = 0

@@ -20,7 +20,7 @@ def compute(tree: RadixTree, node: Node) -> None:
         count = len(step.tokens) - step.computed
         assert tree.evict(tree.pool.pages_for(step.last_slot(), count))
         tree.reserve(step, count)
-        tree.commit(step, count)
+        tree.commit([(step, count)])
     tree.unhold(node)
     audit(tree)
 

@@ -19,7 +19,7 @@ def compute(tree: RadixTree, node: Node) -> int:
         count = len(step.tokens) - step.computed
         tree.evict(tree.pool.pages_for(step.last_slot(), count))
         tree.reserve(step, count)
-        tree.commit(step, count)
+        tree.commit([(step, count)])
         rows += count
     return rows
 

@@ -1,6 +1,8 @@
+import copy
+
 from ramet.runtime.cache.page_pool import PagePool
 from ramet.runtime.cache.radix_tree import RadixTree
-from ramet.runtime.schedule.batch import build_batch
+from ramet.runtime.schedule.batch import Batch, Layout, build_batch
 
 
 def test_a_shared_segment_is_one_item_for_all_rows_beneath_it():
@@ -10,7 +12,7 @@ def test_a_shared_segment_is_one_item_for_all_rows_beneath_it():
     for node in tails:
         tree.hold(node)
     tree.reserve(shared, 3)
-    tree.commit(shared, 3)
+    tree.commit([(shared, 3)])
     for node in tails:
         tree.reserve(node, 1)
     batch = build_batch([(node, 1) for node in tails], [])
@@ -54,3 +56,51 @@ def test_own_rows_before_a_segment_do_not_see_it():
 
 def test_an_empty_batch_is_false():
     assert not build_batch([], [])
+
+
+def test_a_layout_that_moved_on_is_the_one_laid_out_afresh():
+    pool = PagePool(64, 2)
+    tree = RadixTree(pool)
+    shared = tree.extend(tree.root(), [1, 2, 3])
+    ends = [tree.extend(tree.fork(shared), [10 + i]) for i in range(3)]
+    ends.append(tree.extend(tree.fork(ends[0]), [20]))  # Its row follows that of the node above.
+    for node in ends:
+        tree.hold(node)
+    for node, count in ((shared, 3), *((node, 1) for node in ends)):
+        tree.reserve(node, count)
+        tree.commit([(node, count)])
+    nodes = [ends[2], ends[3], ends[1]]  # Not in the order of the rows.
+    layout: Layout | None = None
+    for step in range(7):
+        slots = []
+        for node in nodes:
+            assert tree.extend_sampled(node, 30 + step, True, None) is node
+            slot = pool.take_next(node.segments)
+            if slot < 0:
+                tree.reserve(node, 1)
+                slot = node.last_slot()
+            slots.append(slot)
+        ranges = [(node, 1) for node in nodes]
+        afresh = Layout(ranges, tree.version)
+        if layout is None:
+            layout = afresh
+        else:
+            before = layout.batch([])
+            known = copy.deepcopy((before.items, before.slots, before.token_ids, before.positions))
+            assert layout.advance(nodes, slots, tree.version)
+            assert known == (before.items, before.slots, before.token_ids, before.positions)
+        moved, fresh = layout.batch([]), afresh.batch([])
+        assert moved.token_ids == fresh.token_ids == [30 + step] * 3
+        assert (moved.positions, moved.slots) == (fresh.positions, fresh.slots)
+        assert items_of(moved) == items_of(fresh)
+        tree.commit(ranges)
+    assert not layout.advance(nodes[:2], [0, 0], tree.version)
+    tree.unhold(ends[1])
+    assert not layout.advance(nodes, [0, 0, 0], tree.version)
+
+
+def items_of(batch: Batch) -> list[tuple[int, ...]]:
+    """The items as a sorted list of tuples."""
+    i = batch.items
+    fields = (i.slot_start, i.length, i.row_start, i.row_end, i.key_pos)
+    return sorted(zip(*fields, strict=True))

@@ -41,7 +41,7 @@ class Queue:
         for step in node.missing():
             count = len(step.tokens) - step.computed
             self.tree.reserve(step, count)
-            self.tree.commit(step, count)
+            self.tree.commit([(step, count)])
         self.tree.unhold(node)
 
     def take(self, compute: bool = True) -> Sequence:
