@@ -99,7 +99,7 @@ def _positive(name: str, value: object, also: str = "") -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= MAX_INT:  # type: ignore[operator]
         raise InvalidArgument(
-            f"{name}={shown(value)}: must be an int of at least 1 {also}".rstrip()
+            f"{name}={shown(value)}: must be an int from 1 to {MAX_INT} {also}".rstrip()
         )
 
 

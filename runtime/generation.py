@@ -46,15 +46,16 @@ class Generations:
         if start is not None and start > length:
             raise InvalidArgument(f"logprob_start_len={start}: the prompt has {length} tokens")
         guides = self._guides(params)
-        node = self._path(context, params)
-        place = room.place(context, op)
+        salt = context.program.salt if params.cache_salt is None else params.cache_salt
+        node = self._path(context, params, salt)
+        place = room.place(context, op, salt)
         call = GenerateCall(
             op["call"],
             place,
             params,
             bool(op.get("stream")),
             length,
-            describe_prefix(room.tree, node),
+            describe_prefix(room.tree, node, salt),
             room.clock(),
         )
         charged = room.tree.demand(node, place.origin)
@@ -210,12 +211,11 @@ class Generations:
             self._room.tree.release(call.kept)
             call.kept = None
 
-    def _path(self, context: Context, params: SamplingParams) -> Node:
+    def _path(self, context: Context, params: SamplingParams, salt: str | None) -> Node:
         """A reference to the prompt's path: the context's own, or where the call wants to share."""
         tree, program = self._room.tree, context.program
         assert context.node is not None
         cache = program.cache if params.cache is None else params.cache
-        salt = program.salt if params.cache_salt is None else params.cache_salt
         if cache == program.cache and (salt == program.salt or not cache):
             return tree.fork(context.node)
         return tree.extend(tree.root(salt, private=not cache), context.node.path_ids())

@@ -261,11 +261,14 @@ def _check_sharing(params: SamplingParams) -> None:
 
 def _integer(name: str, value: object, low: int, high: int | None, also: str = "") -> None:
     ok = isinstance(value, int) and not isinstance(value, bool)
-    top = f" and at most {high}" if high is not None else ""
-    high = MAX_INT if high is None else high
+    if high is None:
+        high = MAX_INT
+        also = f"and at most {high} {also}" if ok and value > high else also  # type: ignore[operator]
+    else:
+        also = f"and at most {high} {also}"
     if not ok or not low <= value <= high:  # type: ignore[operator]
         raise InvalidArgument(
-            f"{name}={shown(value)}: must be an int of at least {low}{top} {also}".rstrip()
+            f"{name}={shown(value)}: must be an int of at least {low} {also}".rstrip()
         )
 
 

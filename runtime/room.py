@@ -83,15 +83,15 @@ class EngineRoom:
             return self.tokenizer.special_text(token)
         return self.tokenizer.token_bytes(token).decode(errors="replace")
 
-    def place(self, context: Context, op: dict[str, Any]) -> Place:
-        """Where the call of an operation stands in its program."""
+    def place(self, context: Context, op: dict[str, Any], salt: str | None) -> Place:
+        """Where the call of an operation, in that namespace, stands in its program."""
         site = sys.intern(str(op.get("site", "")))
-        origin = context.origins.get(site)
+        origin = context.origins.get((site, salt))
         if origin is None:
             program = context.program
             tallies = self.counters.tallies(site, program.name)
-            origin = Origin(site, program.name, program.id, context.path, tallies)
-            context.origins[site] = origin
+            origin = Origin(site, program.name, program.id, context.path, salt, tallies)
+            context.origins[site, salt] = origin
         return Place(context, origin, op.get("depth"), int(op.get("remaining", 0)))
 
     @staticmethod

@@ -43,12 +43,12 @@ class Selections:
         room.check_fits(node.end + max(map(len, ids)) - 1, "the context with its longest choice")
         call = ScoreCall(
             id=op["call"],
-            place=room.place(context, op),
+            place=room.place(context, op, context.program.salt),
             method=op["method"],
             temperature=op["temperature"],
             key=op["key"],
             prompt_len=node.end,
-            prefix=describe_prefix(room.tree, node),
+            prefix=describe_prefix(room.tree, node, context.program.salt),
             choices=choices,
             rest=bytes(op["rest"]),
             submitted=room.clock(),

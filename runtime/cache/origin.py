@@ -27,6 +27,8 @@ class Origin:
     """Number of the program instance."""
     branch: str
     """Branch path, such as "0.3"; "" is the root."""
+    salt: str | None = None
+    """The namespace that it computes in: those of another one are not told of it."""
     tallies: tuple[Tally, ...] = ()
     """The accounts on which its calls are booked."""
 

@@ -17,15 +17,16 @@ MAX_NEAREST = 4
 _MAX_LOOKED_AT = 64
 
 
-def describe_prefix(tree: RadixTree, node: Node) -> dict[str, Any]:
-    """What `tree.demand(node)` would share and charge, as plain data.
+def describe_prefix(tree: RadixTree, node: Node, salt: str | None = None) -> dict[str, Any]:
+    """What `tree.demand(node)` would share and charge, as plain data, for a call of that namespace.
 
     - "cached", "charged": tokens of the path that are there or wanted by somebody, and the rest.
     - "from": whose the cached ones are, in path order: {"tokens", "call_site", "program",
       "program_id", "branch"}. The names are None in the entry that closes a list of too many.
     - "miss": None, or the first charged token: {"position", "token"} and, if it was computed
-      before, "evicted_by" (the names of the call that needed its page, None if that was
-      forgotten), else "nearest", the ids that cached paths have there, latest first.
+      before, "evicted_by" (the names of the call that needed its page; None if that was
+      forgotten, or is another namespace's), else "nearest", the ids that cached paths have there,
+      latest first.
 
     Costs a walk along the path's nodes.
     """
@@ -39,7 +40,7 @@ def describe_prefix(tree: RadixTree, node: Node) -> dict[str, Any]:
         at = 0
         for low, high in gaps:
             charged += high - low
-            miss = miss or _describe_miss(tree, step, low)
+            miss = miss or _describe_miss(tree, step, low, salt)
             for count, who in runs_between(step.origins, at, low):
                 append_run(runs, count, who)
             at = high
@@ -60,11 +61,11 @@ def _describe_runs(runs: list[Run]) -> list[dict[str, Any]]:
     return [{"tokens": count, **names(who)} for count, who in runs]
 
 
-def _describe_miss(tree: RadixTree, node: Node, index: int) -> dict[str, Any]:
+def _describe_miss(tree: RadixTree, node: Node, index: int, salt: str | None) -> dict[str, Any]:
     miss: dict[str, Any] = {"position": node.start + index, "token": node.tokens[index]}
     if node.marks[index] & EVER:
         who = tree.evictor(node, index)
-        miss["evicted_by"] = who and names(who)
+        miss["evicted_by"] = names(who) if who is not None and who.salt == salt else None
     else:
         miss["nearest"] = [] if index else _nearest(node)
     return miss

@@ -82,8 +82,8 @@ class Context:
     """The error that ended this branch; what is queued behind it fails with the same."""
     away: Away | None = None
     """Since when it waits for its user, after its last call."""
-    origins: dict[str, Origin] = dataclasses.field(default_factory=dict)
-    """What its calls are named and booked on, by call site."""
+    origins: dict[tuple[str, str | None], Origin] = dataclasses.field(default_factory=dict)
+    """What its calls are named and booked on, by call site and namespace."""
     _counted: bool = False
     """Whether its group counts it as unfinished."""
 

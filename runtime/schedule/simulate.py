@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ramet.runtime.config import POLICIES
-from ramet.runtime.errors import RametError
+from ramet.runtime.config import POLICIES, RuntimeConfig
+from ramet.runtime.errors import InvalidArgument, RametError
 from ramet.runtime.schedule.switches import Switches
 from ramet.runtime.simulation import report, steps
 from ramet.runtime.simulation.cost_model import PRESETS, TERMS
@@ -28,22 +29,26 @@ Examples:
   python -m ramet.runtime.schedule.simulate --workload few_shot --calls 100000
   python -m ramet.runtime.schedule.simulate --workload agents --pool 0.25 0.5 1 --picture a.png
   python -m ramet.runtime.schedule.simulate --workload mixed --replicas 4 --router consistent_hash
-  python -m ramet.runtime.schedule.simulate steps
-  python -m ramet.runtime.schedule.simulate check
+  python -m ramet.runtime.schedule.simulate --workload agents --policy program --eviction future lru
+  python -m ramet.runtime.schedule.simulate steps    what the literature's steps gain
+  python -m ramet.runtime.schedule.simulate check    the simulator against the real engine
 
 The table: seconds to the first token of a call and between the tokens of a sample (mean, median,
 99th percentile), the hit rate and what it is of the optimum (`schedule.optimum`), tokens that had
-to be computed over those that were ("once"), recomputed tokens, retractions, and the makespan.
+to be computed over those that were ("once"), recomputed tokens, calls that were refused (as they
+can't fit), retractions, and the makespan.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status."""
-    args = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words.pop(0) if words[:1] in (["steps"], ["check"], ["compare"]) else "compare"
+    args = _PARSERS[command]().parse_args(words)
     try:
-        if args.command == "steps":
-            print(steps.table(list(steps.rows(args.calls or 300, PRESETS[args.cost]))))
-        elif args.command == "check":
+        if command == "steps":
+            print(steps.table(list(steps.rows(args.calls, PRESETS[args.cost]))))
+        elif command == "check":
             return _check(args)
         else:
             _compare(args)
@@ -53,38 +58,86 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    """An argument that is an int in those bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text}: must be an int from {low} to {high}")
+        return value
+
+    return parse
+
+
+def _pool(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1 << 31 or (value > 1 and not value.is_integer()):
+        raise argparse.ArgumentTypeError(
+            f"{text}: must be a share above 0, up to 1, or whole slots"
+        )
+    return value
+
+
+_CALLS = _whole(1, 10_000_000)
+_ANY = _whole(-(1 << 63), 1 << 63)
+
+
+def _parser(about: str, calls: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ramet.runtime.schedule.simulate",
-        description="Simulate the engine's scheduling, without a model.",
+        description=about,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = parser.add_argument
-    add(
-        "command",
-        nargs="?",
-        default="compare",
-        choices=("compare", "steps", "check"),
-        help="compare settings (default); show what the literature's steps gain; check the "
-        "simulator against the real engine",
+    parser.add_argument(
+        "--calls", type=_CALLS, default=calls, help=f"to the model; default {calls}"
     )
+    return parser
+
+
+def _steps_parser() -> argparse.ArgumentParser:
+    parser = _parser("Show what the literature's steps gain, on simulated hardware.", 300)
+    parser.add_argument("--cost", choices=sorted(PRESETS), default="llama-8b-h100")
+    return parser
+
+
+def _check_parser() -> argparse.ArgumentParser:
+    parser = _parser("Check predicted times against those of the real engine.", 12)
+    parser.add_argument("--seed", type=_ANY, default=1)
+    parser.add_argument("--model", help="the model to measure; default is the built-in one")
+    return parser
+
+
+def _compare_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "Simulate the engine's scheduling, without a model, to compare settings. "
+        "`steps` and `check` instead of options are other commands.",
+        2000,
+    )
+    add = parser.add_argument
     add("--workload", choices=sorted(WORKLOADS), default="few_shot")
-    add("--calls", type=int, help="calls to the model; default 2000 (steps: 300)")
-    add("--seed", type=int, default=1)
+    add("--seed", type=_ANY, default=1)
     add("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
     add(
         "--pool",
         nargs="+",
-        type=float,
+        type=_pool,
         default=[0.25],
         help="KV slots, or with numbers up to 1 the share of all distinct tokens; default 0.25",
     )
     add("--cost", choices=sorted(PRESETS), default="llama-8b-h100", help="cost model")
-    add("--page-size", type=int, default=64)
-    add("--chunk-tokens", type=int, default=2048)
-    add("--max-running", type=int, default=256)
-    add("--max-overtakes", type=int, help="default: four times the pool")
+    whole = _whole(1, (1 << 31) - 1)
+    add("--page-size", type=whole, default=64)
+    add("--chunk-tokens", type=whole, default=2048)
+    add("--max-running", type=whole, default=256)
+    add("--max-overtakes", type=whole, help="of policy program; default: four times the pool")
     add("--target-step-ms", type=float, help="adapt chunks to this step time")
     add(
         "--eviction",
@@ -93,36 +146,59 @@ def _parser() -> argparse.ArgumentParser:
         default=["future"],
         help="what is given up first: by what is known of the future (default), or by recency",
     )
-    add("--replicas", type=int, nargs="+", default=[1])
-    add("--router", nargs="+", choices=sorted(ROUTERS), default=["longest_prefix"])
+    add("--replicas", type=_whole(1, 256), nargs="+", default=[1])
+    add("--router", nargs="+", choices=sorted(ROUTERS), help="of replicas; default longest_prefix")
     add("--picture", type=Path, help="write a chart there (pip install 'ramet[plot]')")
-    add("--model", help="check: the model to measure; default is the built-in one")
     return parser
 
 
-def _compare(args: argparse.Namespace) -> None:
-    calls = args.calls or 2000
-    arrivals = list(WORKLOADS[args.workload](args.seed, calls))
-    cost = PRESETS[args.cost]
+_PARSERS = {"compare": _compare_parser, "steps": _steps_parser, "check": _check_parser}
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The engine's settings, checked as a Runtime checks them; raises InvalidArgument."""
+    if args.max_overtakes is not None and "program" not in args.policy:
+        raise InvalidArgument(
+            f"max_overtakes={args.max_overtakes}: only policy program has such a bound"
+        )
+    if args.router and max(args.replicas) == 1:
+        raise InvalidArgument(f"router={args.router[0]}: one replica needs no router")
     settings: dict[str, Any] = {
         "page_size": args.page_size,
         "chunk_tokens": args.chunk_tokens,
         "max_running": args.max_running,
-        "max_overtakes": args.max_overtakes,
         "target_step_ms": args.target_step_ms,
     }
-    shares = [share for share in args.pool if share <= 1]
+    RuntimeConfig(**settings)
+    if args.picture is not None:
+        report.check_picture(args.picture)
+    return settings
+
+
+def _slots(pool: float, distinct: int, page_size: int) -> int:
+    """The pool in slots; raises InvalidArgument if that is no whole page."""
+    slots = int(pool * distinct) if pool <= 1 else int(pool)
+    if slots < page_size:
+        raise InvalidArgument(f"pool={pool:g}: {slots} slots are no page of page_size={page_size}")
+    return slots
+
+
+def _compare(args: argparse.Namespace) -> None:
+    settings = _settings(args)
+    arrivals = list(WORKLOADS[args.workload](args.seed, args.calls))
+    cost = PRESETS[args.cost]
     distinct = 0
-    if shares:
-        ample = simulate(arrivals, cost, **settings, pool_tokens=1 << 26)
+    if min(args.pool) <= 1:
+        ample = simulate(arrivals, cost, **settings, pool_tokens=1 << 32)
         distinct = int(ample.stats["optimum_tokens"])
-        print(f"{args.workload}: {calls:,} calls, {distinct:,} distinct tokens, {cost.name}\n")
+        print(f"{args.workload}: {args.calls:,} calls, {distinct:,} distinct tokens, {cost.name}\n")
+    pools = {pool: _slots(pool, distinct, args.page_size) for pool in args.pool}
     rows: list[tuple[str, Outcome]] = []
     started = time.perf_counter()
     engines = [
         (replicas, router)
         for replicas in args.replicas
-        for router in (args.router if replicas > 1 else [""])
+        for router in ((args.router or ["longest_prefix"]) if replicas > 1 else [""])
     ]
     for pool, policy, eviction, (replicas, router) in itertools.product(
         args.pool, args.policy, args.eviction, engines
@@ -130,7 +206,8 @@ def _compare(args: argparse.Namespace) -> None:
         one = {
             **settings,
             "policy": policy,
-            "pool_tokens": int(pool * distinct) if pool <= 1 else int(pool),
+            "max_overtakes": args.max_overtakes,
+            "pool_tokens": pools[pool],
             "switches": Switches(foresight=eviction == "future"),
         }
         name = f"{policy}, pool {pool:g}"
@@ -144,9 +221,9 @@ def _compare(args: argparse.Namespace) -> None:
         rows.append((name, outcome))
     seconds = time.perf_counter() - started
     print(report.table(rows))
-    print(f"\n{calls * len(rows):,} calls simulated in {seconds:.1f} s")
+    print(f"\n{args.calls * len(rows):,} calls simulated in {seconds:.1f} s")
     if args.picture is not None:
-        report.picture(rows, args.picture, f"{args.workload}, {calls:,} calls, {cost.name}")
+        report.picture(rows, args.picture, f"{args.workload}, {args.calls:,} calls, {cost.name}")
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -154,7 +231,7 @@ def _check(args: argparse.Namespace) -> int:
     clocks."""
     from ramet.runtime.simulation.check import check_times, shrink
 
-    calls = args.calls or 12
+    calls = args.calls
     known = {
         "agents": shrink(WORKLOADS["agents"](args.seed, 2 * calls), 4),
         "few_shot": shrink(WORKLOADS["few_shot"](args.seed, calls), 4),

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from ramet.runtime.schedule.optimum import LoggedCall, PathTree, as_ids
 
 MAX_TOKENS = 4 * 2**20
-"""Most distinct tokens, and most tokens of calls in flight, that are kept."""
+"""Most distinct tokens that are kept, at five bytes each and some for the branchings."""
+IN_FLIGHT = 8
+"""How many times more tokens of calls in flight, at four bytes each: most may be shared."""
 _FOLD_TOKENS = 2**17
 """Folding so many takes milliseconds."""
 
@@ -48,7 +50,10 @@ class TraceLog:
             namespace, as_ids(prompt), [as_ids(t) for t in tails], prompt_tokens, charged_tokens
         )
         size = call.num_ids
-        if self._held + size > self._max_tokens or self._tree.num_tokens > self._max_tokens:
+        if (
+            self._held + size > IN_FLIGHT * self._max_tokens
+            or self._tree.num_tokens > self._max_tokens
+        ):
             self.complete = False
             return None
         self._charged += charged_tokens

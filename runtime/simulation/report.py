@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ramet.runtime.errors import BackendError
+from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.simulation.simulation import Outcome
 
 
@@ -41,10 +41,12 @@ COLUMNS: dict[str, Callable[[Outcome], str]] = {
     "of optimum": lambda o: f"{hit_ratio(o.stats):.1%}",
     "once": lambda o: f"{computed_once(o.stats):.1%}",
     "recomputed": lambda o: f"{o.stats['recomputed_tokens']:,}",
+    "refused": lambda o: f"{o.errors:,}",
     "retracted": lambda o: f"{o.stats['retractions']:,}",
     "makespan": lambda o: seconds(o.makespan),
 }
-"""Heading → what a row has there. "once": tokens that had to be computed over those that were."""
+"""Heading → what a row has there. "once": tokens that had to be computed over those that were;
+"refused": calls that ended with an error, as those do that can never fit the pool."""
 
 
 def hit_rate(stats: Mapping[str, Any]) -> float:
@@ -89,15 +91,28 @@ def align(lines: Sequence[Sequence[str]]) -> str:
     )
 
 
-def picture(rows: Sequence[tuple[str, Outcome]], path: Path, title: str) -> None:
-    """Write a chart: first tokens and gaps as distributions, and how near the optimum each came.
-
-    Raises BackendError without matplotlib, an optional extra.
-    """
+def check_picture(path: Path) -> None:
+    """Raise BackendError without matplotlib, an optional extra, and InvalidArgument for a path at
+    which no picture can be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise BackendError("a picture needs matplotlib: pip install 'ramet[plot]'") from None
+    kinds = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in kinds:
+        raise InvalidArgument(f"picture={path}: must end in one of .{', .'.join(sorted(kinds))}")
+    if not path.parent.is_dir() or path.is_dir():
+        raise InvalidArgument(f"picture={path}: must be a file in a folder that exists")
+
+
+def picture(rows: Sequence[tuple[str, Outcome]], path: Path, title: str) -> None:
+    """Write a chart: first tokens and gaps as distributions, and how near the optimum each came.
+
+    Raises what `check_picture` does.
+    """
+    check_picture(path)
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(14, 5), layout="constrained")
     figure.suptitle(title)
     first, gaps, bars = figure.subplots(1, 3)

@@ -103,6 +103,7 @@ class Simulation:
             while self._due and self._due[0][0] <= clock.now:
                 _, _, who, node = heapq.heappop(self._due)
                 self._wake(who, node)
+            self._take_events()
             if engine.idle:
                 if not self._due or self._due[0][0] > until:
                     return
@@ -128,8 +129,7 @@ class Simulation:
             engine.collect(batch)
             seconds = self._watch(batch, work, time.perf_counter() - started)
             clock.now += self._cost.seconds(work) if seconds is None else seconds
-        for event in engine.take_events():
-            self._take(event)
+        self._take_events()
 
     def finish(self) -> Outcome:
         """Run to the end; what came of it."""
@@ -166,6 +166,11 @@ class Simulation:
             self.engine.submit(ops)
         if run.over:
             self.outcome.programs.append(now - run.arrival.at)
+
+    def _take_events(self) -> None:
+        while events := self.engine.take_events():  # What follows on one may be over at once.
+            for event in events:
+                self._take(event)
 
     def _take(self, event: dict[str, Any]) -> None:
         if event["ev"] not in ("done", "error"):

@@ -429,3 +429,27 @@ def test_a_context_that_is_closed_while_away_teaches_nothing(make):
     now[0] = 5.0
     bench.close(context)
     assert bench.engine.room.tree.queue.absences.expected(away, 1.0) == 1.0
+
+
+def test_another_tenant_is_not_named(make):
+    bench = make(pool_tokens=32, page_size=1)
+
+    def ask(salt: str, ids: list[int], **params) -> dict:
+        context = bench.open(ids, salt=salt, name=f"program of {salt}")
+        call = bench.generate(context, max_tokens=1, site=f"{salt}:1", **params)
+        bench.run()
+        bench.close(context)
+        return bench.done[call]["meta"]["prefix"]["miss"]
+
+    path = list(range(20))
+    ask("a", path)
+    ask("b", list(range(100, 120)))  # Needs the room of a's path.
+    miss = ask("a", path)
+    assert "evicted_by" in miss
+    assert miss["evicted_by"] is None
+    ask("a", list(range(200, 220)))
+    assert ask("a", path)["evicted_by"]["call_site"] == "a:1"
+    bench.engine.room.tree.flush()
+    ask("a", path, cache_salt="c")
+    ask("a", list(range(200, 220)), cache_salt="d")
+    assert ask("a", path, cache_salt="c")["evicted_by"] is None, "the call's salt counts"

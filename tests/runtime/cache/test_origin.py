@@ -67,5 +67,5 @@ def test_an_origin_has_names_and_accounts():
     }
     assert set(names(None).values()) == {None}
     tallies = (Tally(), Tally())
-    Origin("c.py:3", "third", 3, "", tallies).book_rows(7)
+    Origin("c.py:3", "third", 3, "", None, tallies).book_rows(7)
     assert [tally.computed_tokens for tally in tallies] == [7, 7]

@@ -1,7 +1,7 @@
 import random
 
 from ramet.runtime.schedule.optimum import LoggedCall, optimum
-from ramet.runtime.schedule.trace_log import TraceLog
+from ramet.runtime.schedule.trace_log import IN_FLIGHT, TraceLog
 
 
 def begin(log: TraceLog, prompt: list[int], charged: int = 0) -> LoggedCall | None:
@@ -58,11 +58,12 @@ def test_much_is_folded_without_being_asked() -> None:
 def test_a_full_log_stops_and_says_so() -> None:
     log = TraceLog(max_tokens=10)
     assert begin(log, [1, 2, 3, 4], 4) is not None
-    assert begin(log, [1, 2, 3, 4]) is not None
-    assert begin(log, [1, 2, 3, 4]) is None  # Twelve tokens of calls in flight.
+    for _ in range(2 * IN_FLIGHT + IN_FLIGHT // 2 - 1):
+        assert begin(log, [1, 2, 3, 4]) is not None
+    assert begin(log, [1, 2, 3, 4]) is None  # More tokens of calls in flight than are kept.
     report = log.report()
     assert report["trace_complete"] is False
-    assert (report["logged_calls"], report["hit_ratio"]) == (2, 1.0)
+    assert (report["logged_calls"], report["hit_ratio"]) == (20, 1.0)
 
 
 def test_distinct_tokens_are_bounded_too() -> None:

@@ -3,9 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from ramet.runtime.errors import BackendError
+from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.simulation.cost_model import PRESETS
-from ramet.runtime.simulation.report import align, hit_ratio, picture, quantile, seconds, table
+from ramet.runtime.simulation.report import (
+    align,
+    check_picture,
+    hit_ratio,
+    picture,
+    quantile,
+    seconds,
+    table,
+)
 from ramet.runtime.simulation.simulation import Outcome, simulate
 from ramet.runtime.simulation.workloads import WORKLOADS
 
@@ -53,3 +61,10 @@ def test_a_picture_is_written(rows: list[tuple[str, Outcome]], tmp_path: Path) -
     pytest.importorskip("matplotlib", reason="an optional extra")
     picture(rows, tmp_path / "a.png", "title")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["a.nosuch", "a", "nowhere/a.png"])
+def test_a_picture_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="an optional extra")
+    with pytest.raises(InvalidArgument, match="picture="):
+        check_picture(tmp_path / name)

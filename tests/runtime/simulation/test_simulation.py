@@ -136,3 +136,9 @@ def test_no_torch_is_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_programs_whose_calls_are_refused_end_too() -> None:
+    outcome = simulate(WORKLOADS["agents"](1, 60), PRESETS["uniform"], pool_tokens=512)
+    assert outcome.errors > 0
+    assert outcome.stats["contexts"] == 0
