@@ -104,7 +104,7 @@ def _miss(miss: Mapping[str, Any], call: CallRecord, own: object) -> str:
         return f"{what}, where the nearest cached path continues with {' or '.join(nearest)}"
     if miss["position"]:
         return f"{what}: no cached path went further"
-    return f"{what}: no cached path began like it"
+    return f"{what}: no cached path that it may share began like it"
 
 
 def _output(meta: Mapping[str, Any]) -> str:
@@ -112,6 +112,8 @@ def _output(meta: Mapping[str, Any]) -> str:
         return f"chose number {meta['index'] + 1} of {len(meta['choices'])}"
     ended = meta.get("finish_reason")
     how = f" (ended by {ended})" if ended else ""
+    if meta.get("pool_exhausted"):
+        how = " (ended by length: the KV pool holds no more)"
     return f"generated {_tokens(meta.get('completion_tokens'))}{how}"
 
 

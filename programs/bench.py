@@ -269,7 +269,9 @@ def tell(what: str, cost: float, units: float, more: str = "") -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a benchmark and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=["frontend", "scheduler"], help="which one")
     add = parser.add_argument
     add("--rounds", type=int, default=20, metavar="N", help="rounds (20)")
@@ -277,6 +279,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--rows", type=int, nargs="+", default=[1, 16, 64, 256], help="scheduler: running rows")
     add("--waiting", type=int, nargs="+", default=[100, 1000, 10_000], help="scheduler: calls")
     options = parser.parse_args(argv)
+    for name in ("rounds", "runs", "rows", "waiting"):
+        value = getattr(options, name)
+        if min(value if isinstance(value, list) else [value]) < 1:
+            parser.error(f"--{name} {value}: must be at least 1")
     if options.name == "frontend":
         frontend(options.runs, options.rounds)
     else:

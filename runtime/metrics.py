@@ -31,6 +31,11 @@ class Report:
     """Calls that the rates are of: all, unless there were too many to log."""
     needed: int
     """Tokens that had to be computed for them."""
+    recomputed: int
+    """Rows of tokens that had been computed before, and were evicted since. The rates are about
+    what was there when a call came, so these are not in them."""
+    retractions: int
+    """Running samples that gave way to others for a while."""
     seconds: float
 
     @classmethod
@@ -46,6 +51,8 @@ class Report:
             hit_ratio=float(stats["hit_ratio"]),
             logged_calls=int(stats["logged_calls"]),
             needed=int(stats["optimum_tokens"]),
+            recomputed=int(stats["recomputed_tokens"]),
+            retractions=int(stats["retractions"]),
             seconds=seconds,
         )
 
@@ -54,9 +61,14 @@ class Report:
         logged, needed = "", f" ({self.needed:,} needed)"
         if self.logged_calls < self.calls:
             logged, needed = f", first {self.logged_calls:,} calls", ""
+        if self.recomputed:
+            needed = f"{needed[:-1]}, {self.recomputed:,} of them again)" if needed else needed
+        if not self.logged_calls:
+            return f"{calls} in {self.seconds:.1f} s: {self.computed:,} tokens computed"
+        retracted = f", {self.retractions:,} retractions" if self.retractions else ""
         return (
             f"{calls} in {self.seconds:.1f} s: {self.computed:,} tokens computed{needed}, "
-            f"{self.cached:,} cached, {self.generated:,} generated; "
+            f"{self.cached:,} cached, {self.generated:,} generated{retracted}; "
             f"hit rate {self.hit_rate:.1%} of {self.best_hit_rate:.1%} possible "
             f"({self.hit_ratio:.1%} of the optimum{logged})"
         )

@@ -228,6 +228,22 @@ class Runtime:
     def stats(self) -> dict[str, Any]:
         """Counters and gauges of the engine, settled: a flat dict of numbers, and two tables.
 
+        Since the start: `calls`, `prompt_tokens` (of all samples), `cached_tokens` (of these, what
+        was there or wanted by others), `generated_tokens`, `queue_seconds` and `run_seconds`
+        (summed over calls, so that concurrent ones add up), `steps`, `peak_running`,
+        `retractions` (samples that gave way to others for a while), `evicted_tokens`.
+        `computed_tokens` are rows that the model ran: `edge_tokens` (prompts, the first time),
+        `decode_tokens` (sampled ones) and `recomputed_tokens` (what had been there before);
+        `head_rows` are the rows of logits. Now, in slots: `pool_tokens` = `free_tokens` +
+        `cached_pool_tokens` + `held_tokens` (by what runs); and `running` and `waiting` samples,
+        open `contexts`.
+
+        Of the logged trace (`logged_calls`; `trace_complete` says whether it is all calls):
+        `hit_rate`, the share of prompt tokens that was cached when its call came;
+        `optimum_hit_rate`, the most that any order could have reached with room for all;
+        `hit_ratio`, the one over the other; `optimum_tokens`, what had to be computed. What was
+        computed again after an eviction is not in these rates but in `recomputed_tokens`.
+
         `call_sites` and `programs` have, by "file:line" and by program name, what their calls
         asked for and cost: calls, prompt_tokens, cached_tokens, computed_tokens, generated_tokens,
         queue_seconds and run_seconds. Each table's sums are the totals of the same names. 4,096

@@ -33,11 +33,16 @@ Examples:
   python -m ramet.runtime.schedule.simulate steps    what the literature's steps gain
   python -m ramet.runtime.schedule.simulate check    the simulator against the real engine
 
-The table: seconds to the first token of a call and between the tokens of a sample (mean, median,
-99th percentile), the hit rate and what it is of the optimum (`schedule.optimum`), tokens that had
-to be computed over those that were ("once"), recomputed tokens, calls that were refused (as they
-can't fit), retractions, and the makespan.
+The table: time to first token of a call (TTFT) and gaps between the tokens of a sample (ITL), as
+mean, median and 99th percentile; the hit rate, where what had to be computed again is a miss, and
+what it is of the best that any order could reach with room for all; tokens that had to be
+computed over those that were ("once"; with replicas, of one cache for all); recomputed tokens;
+calls that were refused, as they can't fit (all figures are of the others); retractions; makespan.
 """
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows defaults, and leaves the examples as they are."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,24 +99,27 @@ def _parser(about: str, calls: int) -> argparse.ArgumentParser:
         prog="python -m ramet.runtime.schedule.simulate",
         description=about,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
-    parser.add_argument(
-        "--calls", type=_CALLS, default=calls, help=f"to the model; default {calls}"
-    )
+    parser.add_argument("--calls", type=_CALLS, default=calls, help="calls to the model")
     return parser
 
 
 def _steps_parser() -> argparse.ArgumentParser:
-    parser = _parser("Show what the literature's steps gain, on simulated hardware.", 300)
-    parser.add_argument("--cost", choices=sorted(PRESETS), default="llama-8b-h100")
+    parser = _parser("Show what the literature's steps gain. Takes some minutes.", 300)
+    add = parser.add_argument
+    add("--cost", choices=sorted(PRESETS), default="llama-8b-h100", help="cost model")
     return parser
 
 
 def _check_parser() -> argparse.ArgumentParser:
-    parser = _parser("Check predicted times against those of the real engine.", 12)
-    parser.add_argument("--seed", type=_ANY, default=1)
-    parser.add_argument("--model", help="the model to measure; default is the built-in one")
+    parser = _parser(
+        "Check predicted times against the real engine's: status 1 if one is off by more than a "
+        "quarter by both clocks, as on a machine that does other things meanwhile.",
+        12,
+    )
+    parser.add_argument("--seed", type=_ANY, default=1, help="of the workload")
+    parser.add_argument("--model", help="the model to measure; None is the built-in one")
     return parser
 
 
@@ -122,32 +130,32 @@ def _compare_parser() -> argparse.ArgumentParser:
         2000,
     )
     add = parser.add_argument
-    add("--workload", choices=sorted(WORKLOADS), default="few_shot")
-    add("--seed", type=_ANY, default=1)
-    add("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
+    add("--workload", choices=sorted(WORKLOADS), default="few_shot", help="what comes")
+    add("--seed", type=_ANY, default=1, help="of the workload")
+    add("--policy", nargs="+", choices=POLICIES, default=list(POLICIES), help="order of admission")
     add(
         "--pool",
         nargs="+",
         type=_pool,
         default=[0.25],
-        help="KV slots, or with numbers up to 1 the share of all distinct tokens; default 0.25",
+        help="KV slots, or with numbers up to 1 the share of all distinct tokens; of each replica",
     )
     add("--cost", choices=sorted(PRESETS), default="llama-8b-h100", help="cost model")
     whole = _whole(1, (1 << 31) - 1)
-    add("--page-size", type=whole, default=64)
-    add("--chunk-tokens", type=whole, default=2048)
-    add("--max-running", type=whole, default=256)
-    add("--max-overtakes", type=whole, help="of policy program; default: four times the pool")
+    add("--page-size", type=whole, default=64, help="slots")
+    add("--chunk-tokens", type=whole, default=2048, help="most rows of a step")
+    add("--max-running", type=whole, default=256, help="most samples at once")
+    add("--max-overtakes", type=whole, help="of policy program; None is four times the pool")
     add("--target-step-ms", type=float, help="adapt chunks to this step time")
     add(
         "--eviction",
         nargs="+",
         choices=("future", "lru"),
         default=["future"],
-        help="what is given up first: by what is known of the future (default), or by recency",
+        help="what is given up first: by what is known of the future, or by recency",
     )
-    add("--replicas", type=_whole(1, 256), nargs="+", default=[1])
-    add("--router", nargs="+", choices=sorted(ROUTERS), help="of replicas; default longest_prefix")
+    add("--replicas", type=_whole(1, 256), nargs="+", default=[1], help="engines of this pool each")
+    add("--router", nargs="+", choices=sorted(ROUTERS), help="of replicas; None is longest_prefix")
     add("--picture", type=Path, help="write a chart there (pip install 'ramet[plot]')")
     return parser
 

@@ -34,7 +34,7 @@ COLUMNS: dict[str, Callable[[Outcome], str]] = {
     "first token mean": lambda o: seconds(mean(o.first_token)),
     "p50": lambda o: seconds(quantile(o.first_token, 0.5)),
     "p99": lambda o: seconds(quantile(o.first_token, 0.99)),
-    "between tokens mean": lambda o: seconds(mean(o.gaps)),
+    "gap mean": lambda o: seconds(mean(o.gaps)),
     "gap p50": lambda o: seconds(quantile(o.gaps, 0.5)),
     "gap p99": lambda o: seconds(quantile(o.gaps, 0.99)),
     "hit rate": lambda o: f"{hit_rate(o.stats):.1%}",
@@ -75,7 +75,12 @@ def computed_once(stats: Mapping[str, Any]) -> float:
 def table(rows: Sequence[tuple[str, Outcome]]) -> str:
     """One line for each outcome under a line of headings."""
     lines = [["", *COLUMNS]]
-    lines += [[name, *(show(outcome) for show in COLUMNS.values())] for name, outcome in rows]
+    for name, outcome in rows:
+        if outcome.first_token:
+            lines.append([name, *(show(outcome) for show in COLUMNS.values())])
+        else:  # Nothing ran: there is nothing to say but how many were refused.
+            cells = {"refused": COLUMNS["refused"](outcome)}
+            lines.append([name, *(cells.get(heading, "-") for heading in COLUMNS)])
     return align(lines)
 
 

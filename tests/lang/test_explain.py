@@ -70,7 +70,10 @@ def test_a_miss_shows_the_token_beside_the_nearest() -> None:
 
 
 def test_a_miss_without_a_neighbour() -> None:
-    for position, words in ((5, "no cached path went further"), (0, "no cached path began like")):
+    for position, words in (
+        (5, "no cached path went further"),
+        (0, "no cached path that it may share began like"),
+    ):
         miss = {"position": position, "token": 7, "nearest": []}
         assert words in explain([record(prefix=prefix(1, miss))])
 

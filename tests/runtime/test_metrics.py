@@ -12,6 +12,8 @@ STATS = {
     "hit_ratio": 0.9375,
     "logged_calls": 12,
     "optimum_tokens": 1200,
+    "recomputed_tokens": 0,
+    "retractions": 0,
     "steps": 9,
 }
 
@@ -22,6 +24,16 @@ def test_the_report_has_the_totals_the_rates_and_their_ratio() -> None:
         "12 calls in 3.4 s: 1,234 tokens computed (1,200 needed), 750 cached, 192 generated; "
         "hit rate 75.0% of 80.0% possible (93.8% of the optimum)"
     )
+
+
+def test_it_says_what_was_computed_again_and_who_gave_way() -> None:
+    text = str(Report.of({**STATS, "recomputed_tokens": 34, "retractions": 3}, 1.0))
+    assert "1,234 tokens computed (1,200 needed, 34 of them again)" in text
+    assert "192 generated, 3 retractions; hit rate" in text
+
+
+def test_without_a_call_there_are_no_rates() -> None:
+    assert str(Report.of(dict.fromkeys(STATS, 0), 1.0)) == "0 calls in 1.0 s: 0 tokens computed"
 
 
 def test_it_says_when_the_trace_is_not_whole() -> None:
