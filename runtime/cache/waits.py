@@ -68,11 +68,6 @@ def nearest_waiting(node: Node, lane: int) -> Node | None:
     return None
 
 
-def is_below(node: Node, top: Node) -> bool:
-    """Whether `node` is `top` or lies below it."""
-    return any(step is top for step in node.ancestors())
-
-
 def _of(node: Node, lane: int) -> Waits:
     waits = node.waits.get(lane)
     if waits is None:

@@ -4,7 +4,7 @@ from ramet.runtime.cache.audit import audit
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.page_pool import PagePool
 from ramet.runtime.cache.radix_tree import RadixTree
-from ramet.runtime.cache.waits import add_waiting, is_below, nearest_waiting, remove_waiting
+from ramet.runtime.cache.waits import add_waiting, nearest_waiting, remove_waiting
 
 
 def test_everybody_is_counted_on_the_whole_path():
@@ -19,8 +19,6 @@ def test_everybody_is_counted_on_the_whole_path():
     assert {lane: waits.count for lane, waits in shared.waits.items()} == {0: 2, 7: 1}
     assert list(shared.waits[0].below) == [3, 4]
     assert nearest_waiting(first, 7) is shared
-    assert is_below(second, shared)
-    assert not is_below(shared, second)
     remove_waiting(first, 0, "a")
     assert list(shared.waits[0].below) == [4]
     assert nearest_waiting(first, 0) is shared
