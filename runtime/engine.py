@@ -317,6 +317,8 @@ class Engine:
 
     def _close(self, context: Context) -> None:
         if context.node is not None:
+            if len(context.program.contexts) == 1:
+                self.room.forget(context.program, context.node)
             # Nobody comes back to the end of a fork that is over.
             self.room.tree.release(context.node, finished=context.group is not None)
         context.leave()

@@ -18,7 +18,7 @@ from ramet.runtime.errors import ContextOverflow, PoolTooSmall
 from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
-from ramet.runtime.schedule.context import Context, Place
+from ramet.runtime.schedule.context import Context, Place, Program
 from ramet.runtime.schedule.scheduler import Scheduler
 from ramet.runtime.schedule.trace_log import TraceLog
 from ramet.runtime.tokenizer import Tokenizer
@@ -111,10 +111,8 @@ class EngineRoom:
         tails: Iterable[Sequence[int]] = (),
     ) -> None:
         """Put a call that starts, or a part of one, at the end of `node` into the trace."""
-        *_, root = node.ancestors()
-        assert root.path_hash is not None
         logged = self.trace.begin(
-            root.path_hash,
+            _namespace(node),
             node.path_ids(),
             prompt_tokens=prompt_tokens,
             charged_tokens=charged,
@@ -122,6 +120,12 @@ class EngineRoom:
         )
         if logged is not None:
             call.logged.append(logged)
+
+    def forget(self, program: Program, node: Node) -> None:
+        """The last context of a program ends at `node`: if it shared with nobody, its ids go out of
+        the trace."""
+        if not program.cache:
+            self.trace.forget(_namespace(node))
 
     def settle(self, call: GenerateCall | ScoreCall) -> dict[str, Any]:
         """Count the time of a call that is over; what `meta` says of it whatever its kind is.
@@ -132,6 +136,8 @@ class EngineRoom:
         started = min((s.started for s in call.sequences if s.started is not None), default=now)
         for logged in call.logged:
             self.trace.end(logged, call.decoded)
+            if call.alone:
+                self.trace.forget(logged.namespace)
         origin = call.place.origin
         for tally in origin.tallies:
             tally.queue_seconds += started - call.submitted
@@ -177,3 +183,10 @@ class EngineRoom:
             if not wanted:
                 break
         return found
+
+
+def _namespace(node: Node) -> int:
+    """What tells calls that never share apart."""
+    *_, root = node.ancestors()
+    assert root.path_hash is not None
+    return root.path_hash

@@ -42,6 +42,11 @@ class GenerateCall:
         return self.place.context
 
     @property
+    def alone(self) -> bool:
+        """Whether it shares with nobody, not even with other calls of its program."""
+        return self.params.cache is False and self.context.program.cache
+
+    @property
     def sequences(self) -> list[Generation]:
         """What the scheduler runs for it."""
         return self.samples
@@ -90,6 +95,11 @@ class ScoreCall:
     def context(self) -> Context:
         """The context that it is a call of."""
         return self.place.context
+
+    @property
+    def alone(self) -> bool:
+        """It shares as its program does."""
+        return False
 
     @property
     def sequences(self) -> list[Branch]:

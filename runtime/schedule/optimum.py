@@ -85,11 +85,12 @@ class PathTree:
         self._prompt_tokens = 0
         self._counts = [0, 0, 0, 0]
         """Distinct tokens by their marks."""
+        self._forgotten = 0
 
     @property
     def num_tokens(self) -> int:
-        """Distinct tokens."""
-        return sum(self._counts)
+        """Distinct tokens that it holds."""
+        return sum(self._counts) - self._forgotten
 
     @property
     def optimum(self) -> Optimum:
@@ -109,6 +110,15 @@ class PathTree:
         """Add what a call sampled and went on from."""
         for ids in call.decoded:
             self._add(call.namespace, call.prompt + ids, len(call.prompt), _DECODED)
+
+    def forget(self, namespace: int) -> None:
+        """Drop the paths of a namespace that nobody will come to again; they stay counted."""
+        root = self._roots.pop(namespace, None)
+        edges = [] if root is None else [root]
+        while edges:
+            edge = edges.pop()
+            self._forgotten += len(edge.tokens)
+            edges += edge.children.values()
 
     def _add(self, namespace: int, ids: Ids, start: int, mark: int) -> None:
         """Put in a path, and mark its tokens from index `start` on."""

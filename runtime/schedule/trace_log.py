@@ -72,6 +72,12 @@ class TraceLog:
         if self._unfolded > _FOLD_TOKENS:
             self._fold()
 
+    def forget(self, namespace: int) -> None:
+        """Nobody will call in that namespace again, and all calls there are over: keep the figures
+        without the ids."""
+        self._fold()
+        self._tree.forget(namespace)
+
     def report(self) -> dict[str, float | int | bool]:
         """The figures of the logged calls, as `stats()` has them.
 

@@ -453,3 +453,24 @@ def test_another_tenant_is_not_named(make):
     ask("a", path, cache_salt="c")
     ask("a", list(range(200, 220)), cache_salt="d")
     assert ask("a", path, cache_salt="c")["evicted_by"] is None, "the call's salt counts"
+
+
+def test_what_shares_with_nobody_does_not_stay_in_the_trace(make):
+    bench = make(pool_tokens=256)
+    trace = bench.engine.room.trace
+    for number in range(8):
+        private = bench.open([1, 2, 3, number], cache=False)
+        bench.generate(private, max_tokens=4)
+        bench.append(private, [9])
+        bench.generate(private, max_tokens=4)
+        bench.run()
+        bench.close(private)
+        alone = bench.open([5, 6, 7])
+        bench.generate(alone, max_tokens=4, cache=False)
+        bench.run()
+        bench.close(alone)
+        bench.engine.stats()
+        assert trace._tree.num_tokens == 0
+    stats = bench.engine.stats()
+    assert (stats["logged_calls"], stats["trace_complete"]) == (24, True)
+    assert stats["hit_ratio"] == pytest.approx(1.0)

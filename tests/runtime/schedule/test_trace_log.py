@@ -74,3 +74,18 @@ def test_distinct_tokens_are_bounded_too() -> None:
             log.end(logged)
         log.report()
     assert log.report()["logged_calls"] == 2
+
+
+def test_a_namespace_that_is_over_leaves_its_figures_only() -> None:
+    log = TraceLog(max_tokens=10)
+    for number in range(20):
+        calls = [log.begin(number, [1, 2, 3], prompt_tokens=3, charged_tokens=c) for c in (3, 0)]
+        for logged in calls:
+            assert logged is not None, number
+            log.end(logged, [[7, 8]])
+        log.forget(number)
+    report = log.report()
+    assert (report["logged_calls"], report["trace_complete"]) == (40, True)
+    assert (report["hit_rate"], report["optimum_hit_rate"]) == (0.5, 0.5)
+    assert report["optimum_tokens"] == 20 * 5
+    assert log._tree.num_tokens == 0
