@@ -58,13 +58,11 @@ def test_a_picture_needs_matplotlib_and_says_so(
 
 
 def test_a_picture_is_written(rows: list[tuple[str, Outcome]], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="an optional extra")
     picture(rows, tmp_path / "a.png", "title")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", ["a.nosuch", "a", "nowhere/a.png"])
 def test_a_picture_that_cannot_be_written_is_refused(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="an optional extra")
     with pytest.raises(InvalidArgument, match="picture="):
         check_picture(tmp_path / name)
