@@ -28,6 +28,7 @@ _QUIET = (CACHE, AWAY, LIVE, WAITED_FOR)
 _CROWDED = (CACHE, WAITED_FOR, AWAY, LIVE)
 """The queues, in the order in which they are emptied; finished paths share one with the cache."""
 
+_SWEEP = 1024
 LOOK = 16
 """Candidates that are compared where each comparison depends on the time: the best of so many,
 which is among the best few of any number (Blankstein et al. 2017, hyperbolic caching)."""
@@ -89,7 +90,8 @@ class EvictionQueue:
         self._now = now
         self._heaps: dict[int, list[_Entry]] = {which: [] for which in (CACHE, LIVE, WAITED_FOR)}
         self._tie = itertools.count()
-        self._sweep_at = 1024
+        self._sweep_at = dict.fromkeys((CACHE, AWAY, LIVE, WAITED_FOR), _SWEEP)
+        """How long each queue may get before stale entries are looked for."""
         self._away: deque[Node] = deque()
         """Those that are `AWAY`, in turns; some may have become something else."""
         self._listed: set[Node] = set()
@@ -104,10 +106,12 @@ class EvictionQueue:
             if node not in self._listed:
                 self._listed.add(node)
                 self._away.append(node)
+                if len(self._away) > self._sweep_at[AWAY]:
+                    self._sweep(AWAY)
             return
         heap = self._heaps[which]
         heapq.heappush(heap, (place, next(self._tie), node))
-        if len(heap) > self._sweep_at:
+        if len(heap) > self._sweep_at[which]:
             self._sweep(which)
 
     def pop(self) -> Node | None:
@@ -154,8 +158,15 @@ class EvictionQueue:
         return best
 
     def _sweep(self, which: int) -> None:
-        fresh = dict.fromkeys(node for _, _, node in self._heaps[which] if evictable(node))
-        self._sweep_at = max(1024, 2 * len(fresh))
-        self._heaps[which] = []
+        """Let go of what is no candidate any more, and put the rest in its place."""
+        if which == AWAY:
+            listed = list(self._away)
+            self._away.clear()
+            self._listed.clear()
+        else:
+            listed = [node for _, _, node in self._heaps[which]]
+            self._heaps[which].clear()
+        fresh = dict.fromkeys(node for node in listed if evictable(node))
+        self._sweep_at[which] = max(_SWEEP, 2 * len(fresh))
         for node in fresh:
             self.offer(node)

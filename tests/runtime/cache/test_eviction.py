@@ -56,6 +56,18 @@ def test_stale_entries_are_swept():
     assert queue.pop() is item
 
 
+def test_contexts_that_are_over_are_not_kept_in_mind():
+    queue = EvictionQueue(now=lambda: 1.0)
+    for _ in range(5000):
+        item = away(0.0)
+        queue.offer(item)
+        item.segments = []
+    assert len(queue._away) == len(queue._listed) <= 1025
+    last = away(0.0)
+    queue.offer(last)
+    assert queue.pop() is last
+
+
 def test_what_is_known_of_the_future_comes_before_recency():
     live, cached, over, awaited = node(1, refs=1), node(2), node(9), node(0, refs=1)
     over.finished = True
