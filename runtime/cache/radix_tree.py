@@ -108,7 +108,7 @@ class RadixTree:
         """`extend` by one token that a sequence has sampled."""
         if node.refs != 1 or node.children or not node.tokens:
             return self.extend(node, [token], DECODE, running, who)
-        # The common case: the sequence's own edge grows in place.
+        # The sequence's own edge grows in place, as in most rows: hence `Node.append` written out.
         mark = DECODE
         if self._known.hashes:
             path_hash = node.hashed() if node.path_hash is None else node.path_hash

@@ -18,7 +18,7 @@ from ramet.runtime.schedule.waiting import Key, Lane, cached_tokens, uncached_to
 OVERTAKING_POOLS = 4
 """How often the pool may be filled anew past somebody who waits, if nothing else is said. Under
 overload, fewer make contexts come back to a cache that has lost them (simulated agents on a pool
-for a quarter of their tokens: computed once 47 % at one pool, 55 % at four)."""
+for a quarter of their tokens: computed once 43 % at one pool, 59 % at four)."""
 QUANTUM_TOKENS = 4096
 """Computed tokens after which a program gives way to those that have had less."""
 

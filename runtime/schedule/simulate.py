@@ -141,11 +141,10 @@ def _compare_parser() -> argparse.ArgumentParser:
         help="KV slots, or with numbers up to 1 the share of all distinct tokens; of each replica",
     )
     add("--cost", choices=sorted(PRESETS), default="llama-8b-h100", help="cost model")
-    whole = _whole(1, (1 << 31) - 1)
-    add("--page-size", type=whole, default=64, help="slots")
-    add("--chunk-tokens", type=whole, default=2048, help="most rows of a step")
-    add("--max-running", type=whole, default=256, help="most samples at once")
-    add("--max-overtakes", type=whole, help="of policy program; None is four times the pool")
+    add("--page-size", type=int, default=64, help="slots")
+    add("--chunk-tokens", type=int, default=2048, help="most rows of a step")
+    add("--max-running", type=int, default=256, help="most samples at once")
+    add("--max-overtakes", type=int, help="of policy program; None is four times the pool")
     add("--target-step-ms", type=float, help="adapt chunks to this step time")
     add(
         "--eviction",
@@ -165,10 +164,6 @@ _PARSERS = {"compare": _compare_parser, "steps": _steps_parser, "check": _check_
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """The engine's settings, checked as a Runtime checks them; raises InvalidArgument."""
-    if args.max_overtakes is not None and "program" not in args.policy:
-        raise InvalidArgument(
-            f"max_overtakes={args.max_overtakes}: only policy program has such a bound"
-        )
     if args.router and max(args.replicas) == 1:
         raise InvalidArgument(f"router={args.router[0]}: one replica needs no router")
     settings: dict[str, Any] = {
@@ -177,7 +172,8 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "max_running": args.max_running,
         "target_step_ms": args.target_step_ms,
     }
-    RuntimeConfig(**settings)
+    policy = "program" if "program" in args.policy else args.policy[0]
+    RuntimeConfig(policy=policy, max_overtakes=args.max_overtakes, **settings)
     if args.picture is not None:
         report.check_picture(args.picture)
     return settings

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from scripted_engine import Bench
+from scripted_engine import Bench, DullRunner
 
 from ramet.runtime.engine import Engine
 from ramet.runtime.model.runner import ModelRunner
-from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.tokenizer import Tokenizer
 
 TINY_TIE = 1e-4
@@ -203,23 +202,9 @@ def _run_retracting(bench: Bench) -> None:
             scheduler._retract(scheduler.running[-1])
 
 
-class _DryRunner:
-    """Writes one and the same token for ever, at no cost: it shows what a pool's size does."""
-
-    vocab_size = 259
-
-    def forward(self, batch: Batch) -> None:
-        pass
-
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        rows = torch.zeros(len(slots), self.vocab_size)
-        rows[:, 1] = 1
-        return rows
-
-
 def _dry_bench(**options: Any) -> Bench:
     bench = Bench(**options)
-    bench.engine.room.runner = _DryRunner()
+    bench.engine.room.runner = DullRunner()
     return bench
 
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scripted_engine import Bench
+from scripted_engine import Bench, DullRunner
 
-from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.sequence import Generation
 
 STREAM_STEPS = 500
@@ -25,20 +22,6 @@ SHARED = 1
 """Most tokens that two suffixes begin with alike: for these, only the first to come pays."""
 BACKLOG = 60
 """With so many waiting, more would change nothing but the time that the test takes."""
-
-
-class DullRunner:
-    """Writes one and the same token for ever, at no cost."""
-
-    vocab_size = 259
-
-    def forward(self, batch: Batch) -> None:
-        pass
-
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        rows = torch.zeros(len(slots), self.vocab_size)
-        rows[:, 1] = 1
-        return rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,15 @@ def node(last_used: int, refs: int = 0, held: int = 0, kv_children: int = 0) -> 
     return made
 
 
+def drain(queue: EvictionQueue) -> list[Node]:
+    """All candidates in order, each given up whole."""
+    found = []
+    while (item := queue.pop()) is not None:
+        item.segments = []
+        found.append(item)
+    return found
+
+
 def test_finished_paths_go_before_live_ones_then_the_least_recently_used():
     nodes = [node(5), node(1, refs=1), node(3), node(9)]
     order = sorted(nodes, key=eviction_key)
@@ -96,11 +105,7 @@ def test_who_is_expected_back_last_goes_first():
     for item in (quick, late, slow, unknown):
         assert future_of(item) == AWAY
         queue.offer(item)
-    order = []
-    while (item := queue.pop()) is not None:
-        item.segments = []
-        order.append(item)
-    assert order == [slow, late, unknown, quick], "in 59, 20, 10 and 3 seconds"
+    assert drain(queue) == [slow, late, unknown, quick], "in 59, 20, 10 and 3 seconds"
 
 
 def test_those_away_go_after_what_is_only_cache_and_before_those_who_are_here():
@@ -108,14 +113,7 @@ def test_those_away_go_after_what_is_only_cache_and_before_those_who_are_here():
     gone, cached, live = away(1.0), node(9), node(0, refs=1)
     for item in (live, gone, cached):
         queue.offer(item)
-    order = []
-    for _ in range(3):
-        item = queue.pop()
-        assert item is not None
-        item.segments = []
-        order.append(item)
-    assert order == [cached, gone, live]
-    assert queue.pop() is None
+    assert drain(queue) == [cached, gone, live]
 
 
 def test_in_a_crowd_the_shortest_paths_go_first_and_the_waiting_before_the_others():
@@ -133,11 +131,7 @@ def test_in_a_crowd_the_shortest_paths_go_first_and_the_waiting_before_the_other
         for item in items:
             item.segments = [(0, 1)]
             queue.offer(item)
-        found = []
-        while (item := queue.pop()) is not None:
-            item.segments = []
-            found.append(item)
-        return found
+        return drain(queue)
 
     assert order(crowded=True) == [cached, short, long, brief, far, live]
     assert order(crowded=False) == [cached, brief, far, live, short, long]
@@ -175,13 +169,7 @@ def test_without_foresight_only_recency_counts():
     gone.last_used = 2
     for item in (over, gone, live):
         queue.offer(item)
-    order = []
-    for _ in range(3):
-        item = queue.pop()
-        assert item is not None
-        item.segments = []
-        order.append(item)
-    assert order == [live, gone, over]
+    assert drain(queue) == [live, gone, over]
 
 
 def test_coming_back_to_a_finished_path_makes_it_cache_again():

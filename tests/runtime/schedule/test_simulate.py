@@ -53,10 +53,6 @@ def test_without_matplotlib_a_picture_is_refused(
         "--pool inf",
         "--pool 1e300",
         "--pool 1.5",
-        "--page-size 0",
-        "--chunk-tokens -5",
-        "--max-running 0",
-        "--max-overtakes 0",
         "--replicas 0",
         "--replicas 1000000",
         "--model tiny",
@@ -77,6 +73,10 @@ def test_a_wrong_argument_is_refused_by_name(args: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("args", "what"),
     [
+        ("--page-size 0", "page_size=0"),
+        ("--chunk-tokens -5", "chunk_tokens=-5"),
+        ("--max-running 0", "max_running=0"),
+        ("--max-overtakes 0", "max_overtakes=0"),
         ("--target-step-ms nan", "target_step_ms=nan"),
         ("--target-step-ms -3", "target_step_ms=-3.0"),
         ("--target-step-ms 0", "target_step_ms=0.0"),
