@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ramet.lang.errors import InvalidArgument, UnsupportedFeature
 from ramet.lang.typed import REGEXES
+from ramet.runtime.grammar.front_ends import source_of
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.request import check_text, shown
 
@@ -139,7 +140,9 @@ def accepts(
 
 def _constraint(name: str, value: Any, where: str) -> Constraint:
     if name in ("regex", "dtype"):
-        return Constraint("regex", value)
+        constraint = Constraint("regex", value)
+        source_of(constraint)
+        return constraint
     allowed = _TYPES.get(name, (object,))
     if not isinstance(value, allowed):
         kinds = ", ".join(kind.__name__ for kind in allowed)

@@ -166,7 +166,7 @@ class Engine:
         room.scheduler.commit(batch)
         ended: list[Call] = []
         generations = [s for s in batch.ready if isinstance(s, Generation)]
-        ended += self._generations.collect(generations)
+        ended += self._generations.collect(generations, idle=not batch.ranges)
         if len(generations) < len(batch.ready):
             ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
         outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []

@@ -60,10 +60,11 @@ _KINDS: dict[str, type[RametError]] = {
 
 def to_wire(error: Exception) -> tuple[str, str]:
     """The `(kind, message)` form of an error; one that is not ours becomes a `BackendError`."""
-    name = type(error).__name__
-    if isinstance(error, RametError) and name in _KINDS:
-        return name, str(error)
-    return "BackendError", f"{name}: {error}"
+    if isinstance(error, RametError):
+        for kind in type(error).__mro__:
+            if kind.__name__ in _KINDS:
+                return kind.__name__, str(error)
+    return "BackendError", f"{type(error).__name__}: {error}"
 
 
 def from_wire(kind: str, message: str) -> RametError:

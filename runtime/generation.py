@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.node import DECODE, Node, last_ids
 from ramet.runtime.cache.prefix import describe_prefix
-from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
-from ramet.runtime.grammar.compiler import Compiler
+from ramet.runtime.constrained import Constrained
+from ramet.runtime.errors import InvalidArgument, RametError
 from ramet.runtime.grammar.guide import Guide
-from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.grammar.jump import CONTEXT_TOKENS
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.output import NOTHING, Step, TextOutput
@@ -29,7 +29,7 @@ class Generations:
 
     def __init__(self, room: EngineRoom) -> None:
         self._room = room
-        self._grammars = Compiler(Vocabulary(room.tokenizer, room.runner.vocab_size))
+        self._constrained = Constrained(room.tokenizer, room.runner.vocab_size)
 
     def start(self, context: Context, op: dict[str, Any]) -> GenerateCall:
         """Plan the prompt and queue the samples. Raises RametError before any compute."""
@@ -45,7 +45,7 @@ class Generations:
         start = params.logprob_start_len
         if start is not None and start > length:
             raise InvalidArgument(f"logprob_start_len={start}: the prompt has {length} tokens")
-        guides = self._guides(params)
+        guides = self._constrained.guides(params)
         salt = context.program.salt if params.cache_salt is None else params.cache_salt
         node = self._path(context, params, salt)
         place = room.place(context, op, salt)
@@ -106,13 +106,18 @@ class Generations:
             call.samples.append(sequence)
             room.scheduler.add(sequence)
 
-    def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
-        """Sample one token for each ready sequence; returns the calls that are done."""
+    def collect(self, ready: Sequence[Generation], idle: bool = False) -> list[GenerateCall]:
+        """Sample one token for each ready sequence; returns the calls that are done.
+
+        `idle`: nothing else is to be done in this step.
+        """
         done: list[GenerateCall] = []
         others = [sequence for sequence in ready if not sequence.bare]
-        guided = [sequence for sequence in others if sequence.guide is not None]
-        masks = self._masks(guided, done) if guided else {}
-        ready = [sequence for sequence in ready if sequence.alive]
+        masks: dict[Generation, bytes] = {}
+        if any(sequence.guide is not None for sequence in others):
+            masks = self._masks(ready, done, idle)
+            ready = [s for s in ready if s.alive and (s.guide is None or s in masks)]
+            others = [sequence for sequence in ready if not sequence.bare]
         if not ready:
             return done
         rows = dict.fromkeys([sequence.node for sequence in ready])
@@ -170,12 +175,20 @@ class Generations:
             if token not in node.children:
                 sequence.rows += 1
             sequence.node = extend(node, token, sequence.running, origin)
+            jumped = not bare and self._jump(sequence)
+            if jumped and sequence.output.finished is not None and self._end(call, sequence):
+                done.append(call)
         return done
 
     def outgrown(self, sequence: Generation) -> list[GenerateCall]:
         """End a lone sequence whose path has outgrown the pool; returns its call if it is done."""
         call = sequence.call
-        sequence.rows -= 1  # its last token was planned, but will never be run
+        # Its last tokens were planned, but will never be run.
+        for node in sequence.node.missing():
+            planned = node.marks[node.computed :]
+            sampled = sum(mark & DECODE > 0 for mark in planned)
+            sequence.rows -= sampled
+            sequence.call.forced -= len(planned) - sampled
         step = sequence.output.finish("length")
         self._chunk(call, sequence, step.text)
         return [call] if self._end(call, sequence, pool_exhausted=True) else []
@@ -202,7 +215,7 @@ class Generations:
         meta = {
             "prompt_tokens": call.prompt_len,
             "cached_tokens": call.prefix["cached"],
-            "computed_tokens": call.prefix["charged"] + decoded,
+            "computed_tokens": call.prefix["charged"] + call.forced + decoded,
         }
         return {"ev": "done", "call": call.id, "results": results, "meta": meta}
 
@@ -222,45 +235,56 @@ class Generations:
 
     # Constraints
 
-    def _guides(self, params: SamplingParams) -> Sequence[Guide | None]:
-        """One per sample, None without a constraint; raises GrammarError."""
-        if params.constraint is None:
-            return [None] * params.n
-        grammar = self._grammars.compile(params.constraint)
-        start = grammar.matcher()
-        return [Guide(grammar, params, start.copy()) for _ in range(params.n)]
-
     def _masks(
-        self, ready: Sequence[Generation], done: list[GenerateCall]
+        self, ready: Sequence[Generation], done: list[GenerateCall], idle: bool
     ) -> dict[Generation, bytes]:
-        """What the constrained ones may sample; ends those that may sample nothing."""
-        masks: dict[Generation, bytes] = {}
-        for sequence in ready:
-            guide, call = sequence.guide, sequence.call
-            if guide is None or not sequence.alive:
-                continue
-            if guide.finished:  # The empty text was all there is.
-                sequence.output.finish("stop")
-                if self._end(call, sequence):
-                    done.append(call)
-                continue
-            try:
-                masks[sequence] = guide.mask(sequence.output.may_end)
-            except GrammarError as error:
-                self.abort(call, error)
-                done.append(call)
-        return masks
+        """What the constrained ones may sample in this step; those that are over are ended."""
+        found = self._constrained.masks(ready, self._jump, idle)
+        for sequence in found.ended:
+            if self._end(sequence.call, sequence):
+                done.append(sequence.call)
+        for sequence, error in found.failed:
+            if sequence.call.error is None:
+                self.abort(sequence.call, error)
+                done.append(sequence.call)
+        return found.masks
+
+    def _jump(self, sequence: Generation) -> bool:
+        """Take the text that its constraint forces where a sequence stands, as planned edges;
+        whether there was any."""
+        guide, node, output = sequence.guide, sequence.node, sequence.output
+        tokens = guide.forced(last_ids(node, CONTEXT_TOKENS)) if guide is not None else ()
+        if not tokens:
+            return False
+        parts: list[str] = []
+        for taken, token in enumerate(tokens):
+            sequence.output_ids.append(token)
+            step = self._take(sequence, token)
+            parts.append(step.text)
+            if step.finished is not None:
+                sequence.unplanned = taken + 1
+                break
+        self._chunk(sequence.call, sequence, "".join(parts))
+        if output.finished is None:
+            tree, origin = self._room.tree, sequence.call.place.origin
+            sequence.node = tree.extend(node, tokens, running=sequence.running, who=origin)
+            sequence.call.forced += tree.demand(sequence.node, origin)
+        return True
 
     # One sequence
 
     @staticmethod
     def _push(sequence: Generation, sampled: Sampled) -> Step:
-        """Note one sampled token for penalties, reports, the constraint and the text."""
-        token = sampled.token
-        sequence.counts[token] = sequence.counts.get(token, 0) + 1
+        """Note one sampled token, and its reports."""
         if sampled.logprob is not None:
             sequence.token_logprobs.append(sampled.logprob)
             sequence.top_logprobs.append(sampled.top or [])
+        return Generations._take(sequence, sampled.token)
+
+    @staticmethod
+    def _take(sequence: Generation, token: int) -> Step:
+        """Note one token for penalties, the constraint and the text."""
+        sequence.counts[token] = sequence.counts.get(token, 0) + 1
         guide = sequence.guide
         complete = guide is not None and guide.push(token, sequence.output.may_end)
         return sequence.output.push(token, complete)

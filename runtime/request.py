@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ramet.runtime.errors import InvalidArgument
-from ramet.runtime.grammar.spec import Constraint
+from ramet.runtime.grammar.spec import KINDS, Constraint
+from ramet.runtime.sampling.stop_pattern import compile_stop
 
 MAX_SAMPLES = 4096
 MAX_INT = 2**31 - 1
@@ -49,6 +50,8 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()
     """Texts that end the call where they first appear in the generated text."""
+    stop_regex: str | None = None
+    """A regex that ends the call where the generated text first contains a match of it."""
     stop_token_ids: tuple[int, ...] = ()
     """Further token ids that end the call, besides the model's own end ids."""
     include_stop: bool = False
@@ -67,6 +70,11 @@ class SamplingParams:
     """With `return_logprob`: also report this many likeliest tokens per position."""
     constraint: Constraint | None = None
     """What the whole text has to be; built from a Constraint or its dict of kind and text."""
+    jump_forward: bool = True
+    """Whether text that the constraint forces is taken without sampling it. It is sampled anyway
+    with `return_logprob` and where tokens are banned."""
+    close_within_budget: bool = True
+    """Whether a JSON document is closed before `max_new_tokens` runs out."""
     priority: int | None = None
     """Replaces the program's: higher ones are admitted first."""
     deadline: float | None = None
@@ -91,8 +99,10 @@ class SamplingParams:
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         put(self, "stop", _stops(self.stop))
+        if self.stop_regex is not None:
+            compile_stop(check_text("stop_regex", self.stop_regex))
         put(self, "stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
-        for name in ("include_stop", "ignore_eos", "return_logprob"):
+        for name in _FLAGS:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgument(f"{name}={shown(getattr(self, name))}: must be True or False")
         put(self, "logit_bias", _bias(self.logit_bias))
@@ -114,7 +124,9 @@ class SamplingParams:
 
     @classmethod
     def build(cls, values: Mapping[str, Any] | SamplingParams | None) -> SamplingParams:
-        """From a dict of fields (`max_tokens`, `min_tokens`, `regex` are accepted too) or None.
+        """From a dict of fields, or None.
+
+        Accepted too: `max_tokens`, `min_tokens`, and a constraint's kind with its text.
 
         A field that is None has its default. Raises InvalidArgument for an unknown name, naming
         the ones that exist.
@@ -130,14 +142,14 @@ class SamplingParams:
         fields: dict[str, Any] = {}
         for key, value in values.items():
             name = _ALIASES.get(key, key)
-            if key == "regex":
+            if key in KINDS:
                 name = "constraint"
             if name not in _FIELDS:
-                known = ", ".join(sorted({*_FIELDS, *_ALIASES, "regex"}))
+                known = ", ".join(sorted({*_FIELDS, *_ALIASES, *KINDS}))
                 raise InvalidArgument(f"unknown sampling parameter {shown(key)}; known are {known}")
             if value is None:
                 continue
-            if key == "regex":
+            if key in KINDS:
                 value = {"kind": key, "text": value}
             if name in fields:
                 raise InvalidArgument(f"{name} is given twice (as {key!r} too)")
@@ -172,6 +184,7 @@ class SamplingParams:
         return cls(**data)
 
 
+_FLAGS = ("include_stop", "ignore_eos", "return_logprob", "jump_forward", "close_within_budget")
 _DEFAULTS = tuple((field.name, field.default) for field in dataclasses.fields(SamplingParams))
 _FIELDS = frozenset(name for name, _ in _DEFAULTS)
 

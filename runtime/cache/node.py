@@ -227,3 +227,13 @@ class Node:
         """Stop counting this node's pages as held."""
         for segment in self.segments:
             pool.unhold(pool.pages_of(segment))
+
+
+def last_ids(node: Node, count: int) -> list[int]:
+    """The last tokens of the path to a node, so many of them or as many as it has."""
+    found: list[int] = []
+    for step in node.ancestors():
+        found = step.tokens[-(count - len(found)) :] + found
+        if len(found) >= count:
+            break
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ramet.runtime.grammar.compiler import Grammar, Limits
+from ramet.runtime.grammar.compiler import Bounds, compile_constraint
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
@@ -33,12 +33,10 @@ def check_text_against(
     Raises GrammarError for a constraint or a text that exceeds the limits.
     """
     if tokenizer is None:
-        grammar = Grammar(constraint, None, Limits())
-        matcher = grammar.byte_matcher()
+        matcher = compile_constraint(constraint, None, Bounds()).byte_matcher()
         pieces = [(byte, 1) for byte in text.encode()]
     else:
-        grammar = Grammar(constraint, Vocabulary(tokenizer), Limits())
-        matcher = grammar.matcher()
+        matcher = compile_constraint(constraint, Vocabulary(tokenizer), Bounds()).matcher()
         ids = tokenizer.encode([(text, "content")], continuation=True)
         pieces = [(token, len(tokenizer.token_bytes(token))) for token in ids]
     taken = 0

@@ -1,127 +1,144 @@
-"""Compiler: constraints to grammars that matchers start from, kept by their content."""
+"""Compiler: constraints to grammars, in threads of its own, kept by their content.
+
+What is small is compiled at once, under limits that end it within some milliseconds. What is large,
+or exceeds those, is tried by a process with a deadline (`probe`); only what that finds good is
+built here. The mask engine lets go of the GIL, so the engine's steps go on meanwhile.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+import threading
+from collections import OrderedDict, deque
+from concurrent.futures import Future, wait
+from typing import Final
 
-from ramet.runtime.errors import GrammarError
-from ramet.runtime.grammar import dialect
-from ramet.runtime.grammar.lark_text import lark_text
-from ramet.runtime.grammar.matcher import Matcher, exceeded
+from ramet.runtime.grammar.front_ends import source_of
+from ramet.runtime.grammar.grammar import Grammar, TooComplex
+from ramet.runtime.grammar.limits import LARGE, USUAL, Limits
+from ramet.runtime.grammar.probe import source_apart
 from ramet.runtime.grammar.spec import Constraint
-from ramet.runtime.grammar.vocabulary import Vocabulary, mask_engine
+from ramet.runtime.grammar.vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    import llguidance
+NUM_THREADS: Final = 2
+"""Compilations at the same time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
-    """What the engine may spend on one grammar before it gives up, with an error."""
+class Bounds:
+    """What a compilation may cost, at once and then in a process of its own."""
 
-    compile_fuel: int = 1_000_000
-    """Steps of building; about 50 a microsecond."""
-    step_fuel: int = 200_000
-    """Steps of the automaton per token; about 14 a microsecond."""
-    states: int = 100_000
-    """States of the automaton; about a kilobyte each."""
+    usual: Limits = USUAL
+    large: Limits = LARGE
+    apart_bytes: int = 16 * 1024
+    """Larger texts are read by another process: reading is Python's work, which holds up steps."""
+    seconds: float = 10.0
+    """The deadline of that process."""
 
 
-class Grammar:
-    """One compiled constraint: a maker of matchers, over a model's tokens or over bytes."""
+def compile_constraint(
+    constraint: Constraint, vocabulary: Vocabulary | None, bounds: Bounds
+) -> Grammar:
+    """The grammar of a constraint, over a vocabulary or over bytes only.
 
-    def __init__(self, constraint: Constraint, vocabulary: Vocabulary | None, limits: Limits):
-        self.constraint = constraint
-        self.vocabulary = vocabulary
-        self._limits = limits
-        self._source = lark_text(dialect.parse(constraint.text))
-        self._tokens: llguidance.LLMatcher | None = None
+    Raises GrammarError for one that is malformed or exceeds the bounds, UnsupportedFeature without
+    a package that it needs.
+    """
+    if len(constraint.text) <= bounds.apart_bytes:
+        grammar = Grammar(constraint, source_of(constraint), vocabulary, bounds.usual)
+        try:
+            grammar.check()
+            return grammar
+        except TooComplex:
+            pass
+    source = source_apart(constraint, bounds.large, bounds.seconds)
+    grammar = Grammar(constraint, source, vocabulary, bounds.large)
+    grammar.check()
+    return grammar
 
-    def matcher(self) -> Matcher:
-        """A matcher over the vocabulary's tokens, at the start of a text.
 
-        Raises GrammarError if the constraint needs more than the limits to start with.
-        """
-        assert self.vocabulary is not None
-        if self._tokens is None or self._is_spent(self._tokens):
-            self._tokens = self._build(self.vocabulary.native)
-        make = functools.partial(self._build, self.vocabulary.native)
-        bits, ends = self.vocabulary.text_bits, self.vocabulary.end_ids
-        matcher = Matcher(self._tokens.deep_copy(), make, bits, ends)
-        _ = matcher.next_tokens  # Its copies need not ask again.
-        return matcher
+class Compilation:
+    """A grammar that is there, or will be, or can't be."""
 
-    def byte_matcher(self) -> Matcher:
-        """A matcher whose tokens are the 256 bytes."""
-        make = functools.partial(self._build, _byte_tokenizer())
-        return Matcher(make(), make, _byte_bits)
+    def __init__(self, future: Future[Grammar]) -> None:
+        self._future = future
 
-    def _is_spent(self, native: llguidance.LLMatcher) -> bool:
-        """Whether the shared automaton is in error, or was driven into it by a copy."""
-        native.compute_bitmask()
-        return exceeded(native)
+    @classmethod
+    def of(cls, grammar: Grammar) -> Compilation:
+        """One that is over."""
+        future: Future[Grammar] = Future()
+        future.set_result(grammar)
+        return cls(future)
 
-    def _build(self, tokenizer: llguidance.LLTokenizer) -> llguidance.LLMatcher:
-        package = mask_engine()
-        limits = package.LLParserLimits(
-            initial_lexer_fuel=self._limits.compile_fuel,
-            step_lexer_fuel=self._limits.step_fuel,
-            max_lexer_states=self._limits.states,
-            verbose_errors=False,
-        )
-        native: llguidance.LLMatcher = package.LLMatcher(
-            tokenizer,
-            package.LLMatcher.grammar_from_lark(self._source),
-            log_level=0,
-            limits=limits,
-        )
-        if not native.is_error():
-            native.compute_bitmask()
-        if exceeded(native):
-            kind, text = self.constraint.kind, self.constraint.text
-            raise GrammarError(
-                f"{kind}={text!r:.200}: the mask engine refuses it: "
-                + native.get_error().splitlines()[0]
-            )
-        return native
+    @property
+    def done(self) -> bool:
+        """Whether `grammar` answers at once."""
+        return self._future.done()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is over, for so long at most; whether it is."""
+        wait((self._future,), seconds)
+        return self._future.done()
+
+    @property
+    def grammar(self) -> Grammar:
+        """The grammar, waited for; raises what stood in its way."""
+        return self._future.result()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is over without a grammar."""
+        return self._future.done() and self._future.exception() is not None
 
 
 class Compiler:
-    """Compiles constraints for one vocabulary; the last used are kept."""
+    """Compiles constraints for one vocabulary; the last used are kept. Used by one thread."""
 
     def __init__(
-        self, vocabulary: Vocabulary, *, capacity: int = 128, limits: Limits | None = None
+        self, vocabulary: Vocabulary, *, capacity: int = 128, bounds: Bounds | None = None
     ) -> None:
         self.vocabulary = vocabulary
         self._capacity = capacity
-        self._limits = limits or Limits()
-        self._known: OrderedDict[Constraint, Grammar] = OrderedDict()
+        self._bounds = bounds or Bounds()
+        self._known: OrderedDict[Constraint, Compilation] = OrderedDict()
+        self._native = threading.Lock()
+        self._queue: deque[tuple[Constraint, Future[Grammar]]] = deque()
+        self._hands = threading.Semaphore(NUM_THREADS)
+        """Threads that may still start; each ends when nothing is queued."""
 
-    def compile(self, constraint: Constraint) -> Grammar:
-        """The grammar of a constraint.
-
-        Raises GrammarError for one that exceeds the limits, UnsupportedFeature without the mask
-        engine's package. A failure is not kept.
-        """
-        grammar = self._known.get(constraint)
-        if grammar is None:
-            grammar = Grammar(constraint, self.vocabulary, self._limits)
-            grammar.matcher()
-            self._known[constraint] = grammar
+    def start(self, constraint: Constraint) -> Compilation:
+        """Begin to compile a constraint, or go on with what has begun. A failure isn't kept."""
+        known = self._known.get(constraint)
+        if known is None or known.failed:
+            future: Future[Grammar] = Future()
+            known = self._known[constraint] = Compilation(future)
             if len(self._known) > self._capacity:
                 self._known.popitem(last=False)
+            self._queue.append((constraint, future))
+            if self._hands.acquire(blocking=False):
+                threading.Thread(target=self._work, name="ramet-grammar", daemon=True).start()
         self._known.move_to_end(constraint)
-        return grammar
+        return known
 
+    def compile(self, constraint: Constraint) -> Grammar:
+        """The grammar of a constraint; raises as `compile_constraint`."""
+        return self.start(constraint).grammar
 
-@functools.lru_cache(maxsize=1)
-def _byte_tokenizer() -> llguidance.LLTokenizer:
-    tokenizer: llguidance.LLTokenizer = mask_engine().LLTokenizer("byte")
-    return tokenizer
-
-
-def _byte_bits(mask: bytes) -> int:
-    return int.from_bytes(mask[:32], "little")
+    def _work(self) -> None:
+        while True:
+            try:
+                constraint, future = self._queue.popleft()
+            except IndexError:
+                self._hands.release()
+                # Something may have come after the look and before the release.
+                if not self._queue or not self._hands.acquire(blocking=False):
+                    return
+                continue
+            try:
+                with self._native:
+                    _ = self.vocabulary.native  # Built once, by whoever comes first.
+                grammar = compile_constraint(constraint, self.vocabulary, self._bounds)
+            except BaseException as error:  # Whoever waits for it hears of it.
+                future.set_exception(error)
+            else:
+                future.set_result(grammar)

@@ -101,6 +101,18 @@ def parse(text: str) -> Pattern:
     return pattern
 
 
+def begins_anchored(text: str) -> bool:
+    """Whether a regex of the dialect has an anchor where a text begins."""
+    pending = [_parser.parse(text)]
+    while pending:
+        items = pending.pop()
+        if isinstance(items, (_parser.SubPattern, list, tuple)):
+            if len(items) == 2 and items[0] is sre.AT and items[1] in _STARTS:
+                return True
+            pending.extend(items)
+    return False
+
+
 class _Reader:
     """From Python's parse tree to a Pattern, on the way refusing what can't be one."""
 

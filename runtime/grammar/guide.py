@@ -11,37 +11,78 @@ Rules, where a constraint meets the other arguments of a call:
 - **include_stop** makes the stop part of the value, which the constraint describes. So then
   nothing is allowed besides, and a stop counts only where the text with it is a whole one.
 - **Special tokens** never are text; one may be sampled only as an end id or a stop id.
+- **Forced text** (`jump_forward`) is taken as it stands, without sampling, where the text so far is
+  no whole one.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 from ramet.runtime.errors import GrammarError
-from ramet.runtime.grammar.compiler import Grammar
+from ramet.runtime.grammar.compiler import Compilation
+from ramet.runtime.grammar.grammar import Grammar
+from ramet.runtime.grammar.jump import Jumps
 from ramet.runtime.grammar.matcher import Matcher
-from ramet.runtime.grammar.vocabulary import bits_of
+from ramet.runtime.grammar.vocabulary import Vocabulary, bits_of
 from ramet.runtime.request import SamplingParams
 
 
 class Guide:
     """The matcher of one sample, with the stops that may follow it."""
 
-    def __init__(self, grammar: Grammar, params: SamplingParams, matcher: Matcher) -> None:
-        """A sample at the beginning; `matcher` is one of `grammar`, and the guide's own."""
-        assert grammar.vocabulary is not None
-        self._grammar = grammar
-        self._vocabulary = grammar.vocabulary
-        self._matcher = matcher
+    def __init__(
+        self, compilation: Compilation, params: SamplingParams, jumps: Jumps | None = None
+    ) -> None:
+        """A sample at the beginning. Until the grammar is compiled, only `ready` may be asked.
+
+        `jumps` finds the tokens of forced text; without it no text counts as forced.
+        """
+        self._compilation = compilation
+        self._params = params
+        self._jumps = jumps
         self._alive = True
         """Whether the constraint takes the whole text so far; else a stop has begun."""
-        self._ends = 0 if params.ignore_eos else self._vocabulary.end_bits
         self._stops = () if params.include_stop else tuple(s.encode() for s in params.stop)
-        special = (t for t in params.stop_token_ids if not self._vocabulary.token_bytes(t))
-        stop_ids = special if params.include_stop else params.stop_token_ids
-        self._stop_ids = bits_of(stop_ids)
         self._begun: list[bytes] = []
         """What is missing of the stops that have begun where they may."""
-        self._whole = _Prefix(grammar)
         self._error: GrammarError | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the grammar is compiled, or can't be."""
+        return self._compilation.done
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the grammar, for so long at most; `ready`."""
+        return self._compilation.wait(seconds)
+
+    @functools.cached_property
+    def _grammar(self) -> Grammar:
+        return self._compilation.grammar
+
+    @functools.cached_property
+    def _vocabulary(self) -> Vocabulary:
+        assert self._grammar.vocabulary is not None
+        return self._grammar.vocabulary
+
+    @functools.cached_property
+    def _matcher(self) -> Matcher:
+        return self._grammar.matcher()
+
+    @functools.cached_property
+    def _whole(self) -> _Prefix:
+        return _Prefix(self._grammar)
+
+    @functools.cached_property
+    def _end_bits(self) -> int:
+        """The end ids and stop ids that end a whole text."""
+        params = self._params
+        special = (t for t in params.stop_token_ids if not self._vocabulary.token_bytes(t))
+        stop_ids = special if params.include_stop else params.stop_token_ids
+        ends = 0 if params.ignore_eos else self._vocabulary.end_bits
+        return ends | bits_of(stop_ids)
 
     @property
     def finished(self) -> bool:
@@ -65,7 +106,7 @@ class Guide:
         if self._alive:
             bits = self._matcher.next_tokens
             if may_end and self._matcher.accepting:
-                bits |= self._ends | self._stop_ids
+                bits |= self._end_bits
                 for stop in self._stops:
                     bits |= self._vocabulary.beginning(stop)
         for rest in self._begun:
@@ -97,6 +138,17 @@ class Guide:
             # It belongs to this sample; it is raised when that asks for the next token.
             self._error = error
             return False
+
+    def forced(self, before: Sequence[int]) -> tuple[int, ...]:
+        """The tokens that the text goes on with whatever is sampled; `before` are the last ids of
+        the path. Each has to be pushed."""
+        if self._jumps is None or not self._alive or self._begun or self._error is not None:
+            return ()
+        try:
+            return self._jumps.tokens(self._matcher, before)
+        except GrammarError as error:
+            self._error = error
+            return ()
 
     def may_cut(self, data: bytes | bytearray, cut: int) -> bool:
         """Whether the first `cut` bytes of the sample's text are a whole one."""

@@ -93,6 +93,12 @@ class Matcher:
                 return self.advance(token)
         return False
 
+    def forced(self) -> bytes:
+        """The bytes that every text goes on with from here, as far as the engine sees."""
+        if self._ended or self.accepting:
+            return b""
+        return self._native.compute_ff_bytes()
+
     def rollback(self, count: int) -> None:
         """Take back the last `count` tokens."""
         if not 0 <= count <= len(self._taken):

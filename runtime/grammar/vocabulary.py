@@ -32,6 +32,8 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self.beginning = functools.lru_cache(maxsize=256)(self._begin)
         """The tokens that begin a text, or that it begins."""
+        self.following = functools.lru_cache(maxsize=4096)(self._follow)
+        """The bytes that come right after a text in the tokens that begin with it."""
         self._silent = tokenizer.special_ids.union(tokenizer.eos_ids)
 
     @functools.cached_property
@@ -56,6 +58,37 @@ class Vocabulary:
     def packed(self, bits: int) -> bytes:
         """A set as 32-bit words, little-endian, one bit for each token of the model."""
         return bits.to_bytes((self.size + 31) // 32 * 4, "little")
+
+    def first_bytes(self, bits: int) -> frozenset[int]:
+        """The bytes that the tokens of a set can begin with; all that no token alone stands for,
+        too."""
+        return frozenset(
+            byte
+            for byte, token in enumerate(self._byte_tokens)
+            if token is None or bits >> token & 1
+        )
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max((len(text) for text, _ in self._ordered), default=0)
+
+    @functools.cached_property
+    def _byte_tokens(self) -> list[int | None]:
+        """The token of each byte; None where there is none."""
+        single = {text[0]: token for text, token in self._ordered if len(text) == 1}
+        return [single.get(byte) for byte in range(256)]
+
+    def _follow(self, text: bytes) -> frozenset[int]:
+        ordered, found = self._ordered, set()
+        at = bisect_left(ordered, (text + b"\0", -1))
+        while at < len(ordered) and ordered[at][0].startswith(text):
+            byte = ordered[at][0][len(text)]
+            found.add(byte)
+            if byte == 255:
+                break
+            at = bisect_left(ordered, (text + bytes((byte + 1,)), -1))
+        return frozenset(found)
 
     def _begin(self, text: bytes) -> int:
         ordered = self._ordered

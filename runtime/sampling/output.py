@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.stop_pattern import StopSearch, compile_stop
 from ramet.runtime.sampling.stops import StopSet
 
 
@@ -21,6 +22,14 @@ class Step(NamedTuple):
     """None, or why the sequence ended: `stop`, `eos`, `length`, or `finish`'s reason."""
     matched: str | int | None
     """The stop text or the token id that ended it; None for `length` and others."""
+
+
+class _Match(NamedTuple):
+    """A stop within the text: the bytes from `start` to `end`."""
+
+    start: int
+    end: int
+    stop: str
 
 
 NOTHING = Step("", None, None)
@@ -38,9 +47,11 @@ class TextOutput:
     - A match counts only if the token completing it has an index of at least `min_new_tokens`, and
       so do end ids and stop ids: that many tokens come before the one that ends the call.
       Earlier matches stay in the text and are never matched again.
-    - Text is held back only while the tail is a proper prefix of a stop or an incomplete UTF-8
-      character. Joined deltas equal the final text, which is `bytes.decode(errors="replace")` of
-      the bytes before the cut.
+    - `stop_regex` is searched for in the same way: the first character that completes a match of
+      it ends the sequence, where `$` is true.
+    - Text is held back only while the tail is a proper prefix of a stop, or of a match of
+      `stop_regex`, or an incomplete UTF-8 character. Joined deltas equal the final text, which is
+      `bytes.decode(errors="replace")` of the bytes before the cut.
     - Under a constraint, stops and stop ids count only where it allows the cut (`may_cut`), and it
       may end the text by itself (`push(token, complete=True)`), whatever `min_new_tokens` says.
     - `include_stop` keeps the stop text, and the token of a `stop_token_ids` end. The model's own
@@ -77,9 +88,13 @@ class TextOutput:
         self._may_cut = may_cut
         self._streams = streams
         constrained = may_cut is not None or self._min_tokens > 0
-        self._quick = not (streams or self._stops or self._stop_ids or constrained)
+        regex = params.stop_regex
+        self._search = None if regex is None else StopSearch(compile_stop(regex))
+        searched = self._stops or regex is not None
+        self._quick = not (streams or searched or self._stop_ids or constrained)
         """Whether tokens that end nothing may be put by until the end, as `_later`."""
         self._later: list[int] = []
+        self._stop_regex = regex
         self._texts = sorted((s.encode() for s in params.stop), key=len, reverse=True)
         own = None if isinstance(params.max_new_tokens, str) else params.max_new_tokens
         self._limit = min((x for x in (own, limit) if x is not None), default=None)
@@ -140,9 +155,7 @@ class TextOutput:
             return self._end("stop", token, len(self._data))
         match = self._append(self._token_bytes(token))
         if match is not None and may_end:
-            start, stop = match
-            cut = start + len(stop.encode()) if self._include_stop else start
-            return self._end("stop", stop, cut)
+            return self._end("stop", match.stop, match.end if self._include_stop else match.start)
         if complete:
             return self._end("stop", None, len(self._data))
         if stop_id and self._include_stop and self._cuts(len(self._data)):
@@ -152,6 +165,8 @@ class TextOutput:
         if not self._streams:
             return NOTHING
         held = self._stops.held(self._state)
+        if self._search is not None:
+            held = max(held, self._search.held)
         return Step(self._send(len(self._data) - held, held > 0), None, None)
 
     def finish(self, reason: str = "length") -> Step:
@@ -170,12 +185,12 @@ class TextOutput:
             self._ends += accumulate(map(len, pieces))
             self._later.clear()
 
-    def _append(self, data: bytes) -> tuple[int, str] | None:
-        """Add a token's bytes; the winning (start, stop) among the matches that end in them."""
+    def _append(self, data: bytes) -> _Match | None:
+        """Add a token's bytes; the winner among the matches that end in them."""
         position = len(self._data)
         self._data += data
         self._ends.append(len(self._data))
-        best: tuple[int, int, str] | None = None
+        found: list[_Match] = []
         if self._stops:
             state = self._state
             for byte in data:
@@ -185,11 +200,15 @@ class TextOutput:
                 if stop is not None and self._may_cut is not None:
                     stop = self._allowed_stop(position)
                 if stop is not None:
-                    size = len(stop.encode())
-                    candidate = (position - size, -size, stop)
-                    best = candidate if best is None else min(best, candidate)
+                    found.append(_Match(position - len(stop.encode()), position, stop))
             self._state = state
-        return None if best is None else (best[0], best[2])
+        if self._search is not None:
+            for end, byte in enumerate(data, len(self._data) - len(data) + 1):
+                start = self._search.push(byte)
+                if start is not None and self._cuts(end if self._include_stop else start):
+                    found.append(_Match(start, end, self._stop_regex or ""))
+                    break
+        return min(found, key=lambda match: (match.start, match.start - match.end), default=None)
 
     def _allowed_stop(self, position: int) -> str | None:
         """The longest stop ending at byte `position` at which the text may be cut."""

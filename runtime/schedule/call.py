@@ -29,6 +29,8 @@ class GenerateCall:
     """When its context came to it, in seconds of `time.monotonic`."""
     samples: list[Generation] = dataclasses.field(default_factory=list)
     results: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    forced: int = 0
+    """Tokens of forced text that this call was the first to ask for."""
     kept: Node | None = None
     """A reference to what sample 0 computed, where nothing else keeps it for the context."""
     prompt_logprobs: dict[str, Any] | None = None
@@ -53,9 +55,9 @@ class GenerateCall:
 
     @property
     def decoded(self) -> list[list[int]]:
-        """The tokens that its samples went on from: all but the one that ended a sample."""
+        """The tokens that its samples went on from: all but those that ended a sample."""
         return [
-            s.output_ids[:-1]
+            s.output_ids[: len(s.output_ids) - s.unplanned]
             if s.output.finished and "pool_exhausted" not in self.results.get(s.sample, ())
             else s.output_ids
             for s in self.samples

@@ -114,6 +114,7 @@ class Generation(Sequence):
         "sent",
         "token_logprobs",
         "top_logprobs",
+        "unplanned",
     )
 
     def __init__(
@@ -156,5 +157,7 @@ class Generation(Sequence):
         self.top_logprobs: list[list[tuple[float, int]]] = []
         self.rows = 0
         """Decode rows that this sequence was the first to ask for."""
+        self.unplanned = 1
+        """When it is over: tokens at the end that it did not go on from."""
         self.sent = 0
         """Tokens already told to a stream."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from scripted_runtime import sentencepiece, words
 
-from ramet.runtime.grammar.compiler import Compiler, Limits
+from ramet.runtime.grammar.compiler import Bounds, Compiler
+from ramet.runtime.grammar.limits import LARGE, USUAL, Limits
 from ramet.runtime.grammar.matcher import Matcher
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
@@ -30,7 +31,9 @@ def fallback(tmp_path: Path) -> Words:
 
 
 def matcher(tokenizer: Tokenizer, regex: str, limits: Limits | None = None) -> Matcher:
-    compiler = Compiler(Vocabulary(tokenizer), limits=limits)
+    compiler = Compiler(
+        Vocabulary(tokenizer), bounds=Bounds(usual=limits or USUAL, large=limits or LARGE)
+    )
     return compiler.compile(Constraint("regex", regex)).matcher()
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.acceptance import check_text_against
-from ramet.runtime.grammar.compiler import Compiler, Limits
+from ramet.runtime.grammar.compiler import Bounds, Compiler
+from ramet.runtime.grammar.limits import Limits
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
@@ -28,7 +29,8 @@ def test_the_last_used_are_kept() -> None:
 
 
 def test_a_failure_is_not_kept_and_harms_nobody() -> None:
-    compiler = Compiler(Vocabulary(Tokenizer.tiny()), limits=Limits(compile_fuel=20_000))
+    bounds = Bounds(usual=Limits(compile_fuel=20_000), large=Limits(compile_fuel=20_000))
+    compiler = Compiler(Vocabulary(Tokenizer.tiny()), bounds=bounds)
     bad = regex("|".join(f"word{i * 7919 % 10**6}" for i in range(3000)))
     good = compiler.compile(regex("ab"))
     for _ in range(2):

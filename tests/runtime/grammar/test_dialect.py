@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 
 from ramet.runtime.errors import GrammarError
-from ramet.runtime.grammar.compiler import Grammar, Limits
+from ramet.runtime.grammar.compiler import Bounds, compile_constraint
 from ramet.runtime.grammar.dialect import MAX_POSITIONS, parse
 from ramet.runtime.grammar.pattern import num_positions
 from ramet.runtime.grammar.spec import Constraint
@@ -20,7 +20,7 @@ TEXTS = ["".join(t) for n in range(5) for t in itertools.product(ALPHABET, repea
 
 
 def accepted(regex: str, texts: list[str]) -> list[bool]:
-    start = Grammar(Constraint("regex", regex), None, Limits()).byte_matcher()
+    start = compile_constraint(Constraint("regex", regex), None, Bounds()).byte_matcher()
     found = []
     for text in texts:
         matcher = start.copy()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ramet.runtime.grammar.compiler import Grammar, Limits
+from ramet.runtime.grammar.compiler import Bounds, compile_constraint
 from ramet.runtime.grammar.dialect import parse
 from ramet.runtime.grammar.lark_text import HEADER, lark_text
 from ramet.runtime.grammar.spec import Constraint
@@ -35,7 +35,7 @@ def test_a_large_set_stands_there_once() -> None:
 
 def test_deep_nesting_is_no_nesting() -> None:
     regex = "(?:" * 99 + "a" + "b)?" * 99
-    grammar = Grammar(Constraint("regex", regex), None, Limits())
+    grammar = compile_constraint(Constraint("regex", regex), None, Bounds())
     matcher = grammar.byte_matcher()
     assert matcher.accepting
     assert matcher.advance(ord("a"))

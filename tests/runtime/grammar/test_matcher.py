@@ -10,7 +10,7 @@ import pytest
 from scripted_runtime import id_of
 
 from ramet.runtime.errors import GrammarError
-from ramet.runtime.grammar.compiler import Limits
+from ramet.runtime.grammar.limits import Limits
 from ramet.runtime.grammar.matcher import Matcher
 from ramet.runtime.tokenizer import Tokenizer
 

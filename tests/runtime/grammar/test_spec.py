@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ramet.runtime.errors import GrammarError, InvalidArgument, UnsupportedFeature
+from ramet.runtime.errors import GrammarError, InvalidArgument
 from ramet.runtime.grammar.spec import MAX_TEXT, Constraint
 
 
@@ -13,6 +13,8 @@ def test_it_crosses_the_channel_as_plain_data() -> None:
     assert constraint.to_wire() == {"kind": "regex", "text": "是|[0-9]+"}
     assert Constraint.of(constraint.to_wire()) == constraint
     assert Constraint.of(constraint) is constraint
+    loose = Constraint("json_schema", "{}", strict=False, whitespace="flexible")
+    assert Constraint.of(loose.to_wire()) == loose
     assert Constraint.of(None) is None
 
 
@@ -24,10 +26,10 @@ def test_it_crosses_the_channel_as_plain_data() -> None:
         ({"kind": "wish", "text": "x"}, InvalidArgument, "kind='wish'"),
         ({"kind": "regex", "text": 5}, InvalidArgument, "regex=5: must be a str"),
         ({"kind": "regex", "text": "\ud800"}, InvalidArgument, "surrogate at position 0"),
-        ({"kind": "regex", "text": "("}, GrammarError, r"missing \)"),
-        ({"kind": "regex", "text": "a" * (MAX_TEXT + 1)}, GrammarError, "too large: 131,073"),
-        ({"kind": "json_schema", "text": "{}"}, UnsupportedFeature, "json_schema"),
-        ({"kind": "lark", "text": "start: x"}, UnsupportedFeature, "lark"),
+        ({"kind": "regex", "text": "a" * (MAX_TEXT + 1)}, GrammarError, "too large: 1,048,577"),
+        ({"kind": "regex", "text": "a", "more": 1}, InvalidArgument, "kind and text"),
+        ({"kind": "regex", "text": "a", "strict": 1}, InvalidArgument, "strict=1"),
+        ({"kind": "regex", "text": "a", "whitespace": " "}, InvalidArgument, "compact, flexible"),
     ],
 )
 def test_what_is_no_constraint(value: Any, error: type[Exception], match: str) -> None:

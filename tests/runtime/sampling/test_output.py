@@ -29,6 +29,32 @@ def texts(steps: list[Step]) -> list[str]:
     return [step.text for step in steps]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "fields", "text", "matched"),
+    [
+        (["ab1", "2c", "d"], {"stop_regex": "[0-9]+c"}, "ab", "[0-9]+c"),
+        (["ab1", "2c", "d"], {"stop_regex": "[0-9]+c", "include_stop": True}, "ab12c", "[0-9]+c"),
+        (["x", "aaa", "ay"], {"stop_regex": "(a+)+$"}, "x", "(a+)+$"),
+        (["x1", "2END"], {"stop_regex": "2E", "stop": "1"}, "x", "1"),
+        (["x1", "2END"], {"stop_regex": "12E", "stop": "END"}, "x", "12E"),
+        (["x1", "2END"], {"stop_regex": "DN", "stop": "END"}, "x12", "END"),
+        (["a", "b", "a", "b"], {"stop_regex": "ab", "min_new_tokens": 2}, "ab", "ab"),
+    ],
+)
+def test_a_stop_regex_ends_the_text_where_it_first_matches(
+    tokens: list[str], fields: dict[str, object], text: str, matched: str
+) -> None:
+    out, steps = output(tokens, **fields)
+    assert (out.text, out.finished, out.matched) == (text, "stop", matched)
+    assert "".join(texts(steps)) == text
+
+
+def test_what_may_become_a_match_is_not_streamed() -> None:
+    out, steps = output(["a<", "b", "c>d", "<e>"], stop_regex="<[a-z]>")
+    assert texts(steps) == ["a", "", "<bc>d", ""]
+    assert out.text == "a<bc>d"
+
+
 # B27
 
 

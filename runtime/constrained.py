@@ -1,0 +1,90 @@
+"""Constrained: what the engine's constrained generations may sample, step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from ramet.runtime.errors import RametError
+from ramet.runtime.grammar.compiler import Compiler
+from ramet.runtime.grammar.guide import Guide
+from ramet.runtime.grammar.jump import Jumps
+from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.schedule.sequence import Generation
+from ramet.runtime.tokenizer import Tokenizer
+
+WAIT_SECONDS = 0.02
+"""How long a call waits for its grammar before anything is computed. Most take a few milliseconds,
+and what is wrong with a constraint is then said at once."""
+PAUSE_SECONDS = 0.005
+"""How long a step waits for grammars when it has nothing else to do."""
+
+
+@dataclasses.dataclass(slots=True)
+class Masked:
+    """What a step does with its constrained generations."""
+
+    masks: dict[Generation, bytes] = dataclasses.field(default_factory=dict)
+    """What those may sample that sample in this step."""
+    ended: list[Generation] = dataclasses.field(default_factory=list)
+    """Those whose text is over without another token."""
+    failed: list[tuple[Generation, RametError]] = dataclasses.field(default_factory=list)
+    """Those that may sample nothing, and why."""
+
+
+class Constrained:
+    """Starts the guides of calls, and asks them what may come next."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        vocabulary = Vocabulary(tokenizer, vocab_size)
+        self._compiler = Compiler(vocabulary)
+        self._jumps = Jumps(
+            vocabulary, lambda text: tokenizer.encode([(text, "content")], continuation=True)
+        )
+
+    def guides(self, params: SamplingParams) -> Sequence[Guide | None]:
+        """One per sample, None without a constraint.
+
+        Raises GrammarError for a constraint that doesn't compile; where that takes longer than a
+        moment, it goes on beside the prompt's computation, and `masks` will say so.
+        """
+        if params.constraint is None:
+            return [None] * params.n
+        compilation = self._compiler.start(params.constraint)
+        if compilation.wait(WAIT_SECONDS):
+            _ = compilation.grammar
+        # A forced token has no log-probability when it is taken, and may be a banned one.
+        plain = not params.return_logprob and all(bias > -100 for _, bias in params.logit_bias)
+        jumps = self._jumps if params.jump_forward and plain else None
+        return [Guide(compilation, params, jumps) for _ in range(params.n)]
+
+    def masks(
+        self, ready: Sequence[Generation], jump: Callable[[Generation], bool], idle: bool
+    ) -> Masked:
+        """What the generations that have a guide may sample.
+
+        `jump` takes the text that is forced where a generation stands, and says whether there was
+        any; it is asked where no token has been sampled yet. `idle`: the step has nothing else to
+        do than to wait for grammars.
+        """
+        found = Masked()
+        guided = [s for s in ready if s.alive and s.guide is not None]
+        if idle and guided and not any(s.guide.ready for s in guided if s.guide is not None):
+            assert guided[0].guide is not None
+            guided[0].guide.wait(PAUSE_SECONDS)
+        for sequence in guided:
+            guide = sequence.guide
+            if guide is None or not guide.ready:
+                continue
+            try:
+                if guide.finished:  # The empty text was all there is.
+                    sequence.output.finish("stop")
+                    found.ended.append(sequence)
+                elif sequence.output_ids or not jump(sequence):
+                    found.masks[sequence] = guide.mask(sequence.output.may_end)
+                elif sequence.output.finished is not None:
+                    found.ended.append(sequence)
+            except RametError as error:
+                found.failed.append((sequence, error))
+        return found
