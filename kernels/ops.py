@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ramet.kernels import reference
+from ramet.kernels.cpu import bitmask as cpu_bitmask
 from ramet.kernels.cpu import gated_mlp as cpu_gated_mlp
 from ramet.kernels.cpu import linear as cpu_linear
 from ramet.kernels.cpu import tree_attention as cpu_tree_attention
@@ -84,7 +85,10 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
 
     `bitmask` is int32 `[rows, ceil(vocab / 32)]`, the lowest bit of a word its first token.
     """
-    reference.apply_bitmask(logits, bitmask)
+    if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64):
+        cpu_bitmask.apply_bitmask(logits, bitmask)
+    else:
+        reference.apply_bitmask(logits, bitmask)
 
 
 def head_weight(weight: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,10 @@ from ramet.runtime.errors import RametError
 from ramet.runtime.grammar.compiler import Compiler
 from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.jump import Jumps
+from ramet.runtime.grammar.matcher import Matcher, look_ahead
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.rows import Sampled
 from ramet.runtime.schedule.sequence import Generation
 from ramet.runtime.tokenizer import Tokenizer
 
@@ -37,10 +39,10 @@ class Constrained:
     """Starts the guides of calls, and asks them what may come next."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        vocabulary = Vocabulary(tokenizer, vocab_size)
-        self._compiler = Compiler(vocabulary)
+        self._vocabulary = Vocabulary(tokenizer, vocab_size)
+        self._compiler = Compiler(self._vocabulary)
         self._jumps = Jumps(
-            vocabulary, lambda text: tokenizer.encode([(text, "content")], continuation=True)
+            self._vocabulary, lambda text: tokenizer.encode([(text, "content")], continuation=True)
         )
 
     def guides(self, params: SamplingParams) -> Sequence[Guide | None]:
@@ -88,3 +90,15 @@ class Constrained:
             except RametError as error:
                 found.failed.append((sequence, error))
         return found
+
+    def take(self, ready: Sequence[Generation], drawn: Sequence[Sampled]) -> None:
+        """Let the guides go on by the tokens that were drawn, and look ahead for all at once."""
+        matchers: list[Matcher] = []
+        for sequence, sampled in zip(ready, drawn, strict=True):
+            guide = sequence.guide
+            if guide is None or not sequence.alive or sampled.error is not None:
+                continue
+            guide.take(sampled.token, sequence.output.may_end)
+            if guide.matcher is not None:
+                matchers.append(guide.matcher)
+        look_ahead(matchers, self._vocabulary.masks)

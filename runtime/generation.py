@@ -145,7 +145,10 @@ class Generations:
             )
             for row, s in zip(where, ready, strict=True)
         ]
-        return self._record(ready, self._room.arithmetic.sample(logits, asked), done)
+        drawn = self._room.arithmetic.sample(logits, asked)
+        if masks:
+            self._constrained.take(ready, drawn)
+        return self._record(ready, drawn, done)
 
     def _record(
         self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
@@ -253,13 +256,13 @@ class Generations:
         """Take the text that its constraint forces where a sequence stands, as planned edges;
         whether there was any."""
         guide, node, output = sequence.guide, sequence.node, sequence.output
-        tokens = guide.forced(last_ids(node, CONTEXT_TOKENS)) if guide is not None else ()
-        if not tokens:
+        if guide is None or not (tokens := guide.forced(last_ids(node, CONTEXT_TOKENS))):
             return False
         parts: list[str] = []
         for taken, token in enumerate(tokens):
             sequence.output_ids.append(token)
-            step = self._take(sequence, token)
+            guide.take(token, output.may_end)
+            step = self._write(sequence, token)
             parts.append(step.text)
             if step.finished is not None:
                 sequence.unplanned = taken + 1
@@ -279,15 +282,14 @@ class Generations:
         if sampled.logprob is not None:
             sequence.token_logprobs.append(sampled.logprob)
             sequence.top_logprobs.append(sampled.top or [])
-        return Generations._take(sequence, sampled.token)
+        return Generations._write(sequence, sampled.token)
 
     @staticmethod
-    def _take(sequence: Generation, token: int) -> Step:
-        """Note one token for penalties, the constraint and the text."""
+    def _write(sequence: Generation, token: int) -> Step:
+        """Note one token, which the guide has taken, for penalties and the text."""
         sequence.counts[token] = sequence.counts.get(token, 0) + 1
         guide = sequence.guide
-        complete = guide is not None and guide.push(token, sequence.output.may_end)
-        return sequence.output.push(token, complete)
+        return sequence.output.push(token, guide is not None and guide.finished)
 
     def _chunk(self, call: GenerateCall, sequence: Generation, text: str) -> None:
         """Send a stream's next text, with the tokens since the last one."""

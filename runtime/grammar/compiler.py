@@ -136,7 +136,7 @@ class Compiler:
                 continue
             try:
                 with self._native:
-                    _ = self.vocabulary.native  # Built once, by whoever comes first.
+                    self.vocabulary.prepare()  # Built once, by whoever comes first.
                 grammar = compile_constraint(constraint, self.vocabulary, self._bounds)
             except BaseException as error:  # Whoever waits for it hears of it.
                 future.set_exception(error)

@@ -87,7 +87,17 @@ class Guide:
     @property
     def finished(self) -> bool:
         """Whether the text is a whole one and the constraint allows no more."""
-        return self._error is None and self._alive and self._matcher.finished
+        try:
+            return self._error is None and self._alive and self._matcher.finished
+        except GrammarError as error:
+            # It belongs to this sample; it is raised when that asks for the next token.
+            self._error = error
+            return False
+
+    @property
+    def matcher(self) -> Matcher | None:
+        """The matcher, where the constraint takes the whole text so far."""
+        return self._matcher if self._alive and self._error is None else None
 
     @property
     def complete(self) -> bool:
@@ -118,8 +128,8 @@ class Guide:
             )
         return self._vocabulary.packed(bits)
 
-    def push(self, token: int, may_end: bool) -> bool:
-        """Take the token that was sampled; whether the text is over now."""
+    def take(self, token: int, may_end: bool) -> None:
+        """Go on by the token that was sampled, or is forced."""
         begun = list(self._begun)
         try:
             if self._alive:
@@ -133,15 +143,12 @@ class Guide:
                 for rest in begun
                 if len(text) < len(rest) and rest.startswith(text)
             ]
-            return self.finished
         except GrammarError as error:
-            # It belongs to this sample; it is raised when that asks for the next token.
             self._error = error
-            return False
 
     def forced(self, before: Sequence[int]) -> tuple[int, ...]:
         """The tokens that the text goes on with whatever is sampled; `before` are the last ids of
-        the path. Each has to be pushed."""
+        the path. Each has to be taken."""
         if self._jumps is None or not self._alive or self._begun or self._error is not None:
             return ()
         try:

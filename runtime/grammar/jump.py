@@ -32,8 +32,9 @@ class Jumps:
     def tokens(self, matcher: Matcher, before: Sequence[int]) -> tuple[int, ...]:
         """The ids that follow the path that ends with the ids `before`, as far as they are forced;
         `matcher` stands behind it, and isn't changed."""
-        forced = matcher.forced()
-        if not forced:
+        # What is forced may be cut at any byte, and few tokens have two spellings.
+        crowded = matcher.next_tokens.bit_count() > 2 * self._vocabulary.longest
+        if crowded or not (forced := matcher.forced()):
             return ()
         ids = self._split(tuple(before[-CONTEXT_TOKENS:]), forced)
         after = matcher.copy()

@@ -34,6 +34,7 @@ class Vocabulary:
         """The tokens that begin a text, or that it begins."""
         self.following = functools.lru_cache(maxsize=4096)(self._follow)
         """The bytes that come right after a text in the tokens that begin with it."""
+        self._first_bytes = functools.lru_cache(maxsize=1024)(self._first)
         self._silent = tokenizer.special_ids.union(tokenizer.eos_ids)
 
     @functools.cached_property
@@ -45,6 +46,28 @@ class Vocabulary:
         wrapper = _Table(table, sorted(self._silent.intersection(ids)), ends)
         native: llguidance.LLTokenizer = mask_engine().LLTokenizer(wrapper, eos_token=ends or None)
         return native
+
+    def prepare(self) -> None:
+        """Build now what would be built when it is first asked for."""
+        _ = self.native, self._texts, self.longest, self._bytes_set
+
+    def masks(self, natives: list[llguidance.LLMatcher]) -> list[bytes]:
+        """The masks of many matchers over it, computed on all cores."""
+        import numpy as np
+
+        masks = np.zeros((len(natives), (self._num_native + 31) // 32), dtype=np.int32)
+        jobs = [(native, row) for row, native in enumerate(natives)]
+        size = masks.shape[1] * masks.itemsize
+        self._executor.unsafe_compute_mask_ptr(jobs, masks.ctypes.data, size, len(jobs))
+        return [row.tobytes() for row in masks]
+
+    @functools.cached_property
+    def _num_native(self) -> int:
+        return int(self.native.vocab_size)
+
+    @functools.cached_property
+    def _executor(self) -> Any:
+        return mask_engine().LLExecutor()
 
     @functools.cached_property
     def end_bits(self) -> int:
@@ -60,13 +83,17 @@ class Vocabulary:
         return bits.to_bytes((self.size + 31) // 32 * 4, "little")
 
     def first_bytes(self, bits: int) -> frozenset[int]:
-        """The bytes that the tokens of a set can begin with; all that no token alone stands for,
-        too."""
-        return frozenset(
-            byte
-            for byte, token in enumerate(self._byte_tokens)
-            if token is None or bits >> token & 1
-        )
+        """The bytes that the tokens of a set can begin with, as far as the tokens of one byte say
+        it: a byte without such a token counts as one."""
+        return self._first_bytes(bits & self._bytes_set)
+
+    def _first(self, bits: int) -> frozenset[int]:
+        tokens = enumerate(self._byte_tokens)
+        return frozenset(byte for byte, token in tokens if token is None or bits >> token & 1)
+
+    @functools.cached_property
+    def _bytes_set(self) -> int:
+        return bits_of(token for token in self._byte_tokens if token is not None)
 
     @functools.cached_property
     def longest(self) -> int:

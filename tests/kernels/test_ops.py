@@ -64,8 +64,10 @@ def test_tree_attention_equals_reference(make_plan):
     )
 
 
-def test_apply_bitmask_equals_reference():
-    logits = torch.randn(2, 70)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_apply_bitmask_equals_reference(dtype):
+    logits = torch.randn(2, 70).to(dtype)
+    logits[0, :5] = torch.tensor([float("inf"), -float("inf"), 3e38, -3e38, 0.0])
     bitmask = torch.randint(-(2**31), 2**31 - 1, (2, 3), dtype=torch.int32)
     wanted = logits.clone()
     reference.apply_bitmask(wanted, bitmask)

@@ -11,7 +11,8 @@ from scripted_runtime import id_of
 
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.limits import Limits
-from ramet.runtime.grammar.matcher import Matcher
+from ramet.runtime.grammar.matcher import Matcher, exceeded, look_ahead
+from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
 
 Words = Callable[..., Tokenizer]
@@ -221,3 +222,31 @@ def test_many_optional_copies() -> None:
         assert check_text_against(nested, "a" * count + "b")
     assert not check_text_against(optional, "a" * 31 + "b")
     assert not check_text_against(nested, "a" * 31)
+
+
+def test_many_look_ahead_at_once(worded: Words, match: Match) -> None:
+    tokenizer = worded("ab", "abc", "cd")
+    start = match(tokenizer, "(ab|c)*d")
+    one_by_one, together = [], []
+    for text in ("", "a", "ab", "c", "abc", "cab", "cd"):
+        for found in (one_by_one, together):
+            matcher = start.copy()
+            assert all(map(matcher.advance, text.encode()))
+            found.append(matcher)
+    look_ahead(together, Vocabulary(tokenizer).masks)
+    assert not any(matcher.next_is_unknown for matcher in together)
+    assert [m.next_tokens for m in together] == [m.next_tokens for m in one_by_one]
+
+
+def test_one_in_error_stays_unknown_when_many_look_ahead(worded: Words, match: Match) -> None:
+    tokenizer = worded()
+    start = match(tokenizer, "[ab]*a[ab]{40}", Limits(states=500))
+    matchers = [start.copy() for _ in range(6)]
+    assert all(matcher.advance(ord("b")) for matcher in matchers)
+    driver, generator = start.copy()._native, random.Random(1)
+    while not exceeded(driver):
+        driver.try_consume_tokens([generator.choice(b"ab")])
+        driver.compute_bitmask()
+    look_ahead(matchers, Vocabulary(tokenizer).masks)
+    assert all(matcher.next_is_unknown for matcher in matchers)
+    assert all(set(allowed(matcher)) == set(b"ab") for matcher in matchers)
