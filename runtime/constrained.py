@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from ramet.runtime.cache.node import last_ids
 from ramet.runtime.errors import RametError
 from ramet.runtime.grammar.compiler import Compiler
 from ramet.runtime.grammar.guide import Guide
-from ramet.runtime.grammar.jump import Jumps
+from ramet.runtime.grammar.jump import CONTEXT_TOKENS, Jumps
 from ramet.runtime.grammar.matcher import Matcher, look_ahead
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.request import SamplingParams
@@ -45,21 +46,21 @@ class Constrained:
             self._vocabulary, lambda text: tokenizer.encode([(text, "content")], continuation=True)
         )
 
-    def guides(self, params: SamplingParams) -> Sequence[Guide | None]:
-        """One per sample, None without a constraint.
+    def guides(self, params: SamplingParams, limit: int) -> Sequence[Guide | None]:
+        """One per sample of at most `limit` tokens, None without a constraint.
 
-        Raises GrammarError for a constraint that doesn't compile; where that takes longer than a
-        moment, it goes on beside the prompt's computation, and `masks` will say so.
+        Raises GrammarError for a constraint that doesn't compile, InvalidArgument for one whose
+        texts all need more tokens; where compiling takes longer than a moment, it goes on beside
+        the prompt's computation, and `masks` will say so.
         """
         if params.constraint is None:
             return [None] * params.n
         compilation = self._compiler.start(params.constraint)
-        if compilation.wait(WAIT_SECONDS):
-            _ = compilation.grammar
-        # A forced token has no log-probability when it is taken, and may be a banned one.
-        plain = not params.return_logprob and all(bias > -100 for _, bias in params.logit_bias)
-        jumps = self._jumps if params.jump_forward and plain else None
-        return [Guide(compilation, params, jumps) for _ in range(params.n)]
+        guides = [Guide(compilation, params, self._jumps) for _ in range(params.n)]
+        if guides[0].ready(WAIT_SECONDS):
+            for guide in guides:
+                guide.begin(limit)
+        return guides
 
     def masks(
         self, ready: Sequence[Generation], jump: Callable[[Generation], bool], idle: bool
@@ -71,15 +72,14 @@ class Constrained:
         do than to wait for grammars.
         """
         found = Masked()
-        guided = [s for s in ready if s.alive and s.guide is not None]
-        if idle and guided and not any(s.guide.ready for s in guided if s.guide is not None):
-            assert guided[0].guide is not None
-            guided[0].guide.wait(PAUSE_SECONDS)
-        for sequence in guided:
-            guide = sequence.guide
-            if guide is None or not guide.ready:
+        for sequence in ready:
+            guide = sequence.guide if sequence.alive else None
+            if guide is None or not (guide.begun or guide.ready(PAUSE_SECONDS if idle else 0.0)):
                 continue
+            idle = False
             try:
+                if not guide.begun:
+                    guide.begin(sequence.limit)
                 if guide.finished:  # The empty text was all there is.
                     sequence.output.finish("stop")
                     found.ended.append(sequence)
@@ -91,14 +91,26 @@ class Constrained:
                 found.failed.append((sequence, error))
         return found
 
-    def take(self, ready: Sequence[Generation], drawn: Sequence[Sampled]) -> None:
-        """Let the guides go on by the tokens that were drawn, and look ahead for all at once."""
+    def take(self, ready: Sequence[Generation], drawn: Sequence[Sampled]) -> list[Sampled]:
+        """Let the guides go on by the tokens that were drawn, and look ahead for all at once.
+
+        Returns the tokens that were chosen instead; a text that has to end has ended.
+        """
+        chosen = list(drawn)
         matchers: list[Matcher] = []
-        for sequence, sampled in zip(ready, drawn, strict=True):
+        for index, (sequence, sampled) in enumerate(zip(ready, drawn, strict=True)):
             guide = sequence.guide
             if guide is None or not sequence.alive or sampled.error is not None:
                 continue
-            guide.take(sampled.token, sequence.output.may_end)
+            left = sequence.limit - len(sequence.output_ids)
+            token = guide.choose(sampled.token, last_ids(sequence.node, CONTEXT_TOKENS), left)
+            if token is None:
+                sequence.output.finish("stop")
+                continue
+            if token != sampled.token:
+                chosen[index] = sampled._replace(token=token)
+            guide.take(token, sequence.output.may_end)
             if guide.matcher is not None:
                 matchers.append(guide.matcher)
         look_ahead(matchers, self._vocabulary.masks)
+        return chosen

@@ -12,6 +12,7 @@ from ramet.runtime.constrained import Constrained
 from ramet.runtime.errors import InvalidArgument, RametError
 from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.jump import CONTEXT_TOKENS
+from ramet.runtime.reports import Reports
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.output import NOTHING, Step, TextOutput
@@ -29,6 +30,7 @@ class Generations:
 
     def __init__(self, room: EngineRoom) -> None:
         self._room = room
+        self._reports = Reports(room)
         self._constrained = Constrained(room.tokenizer, room.runner.vocab_size)
 
     def start(self, context: Context, op: dict[str, Any]) -> GenerateCall:
@@ -45,7 +47,10 @@ class Generations:
         start = params.logprob_start_len
         if start is not None and start > length:
             raise InvalidArgument(f"logprob_start_len={start}: the prompt has {length} tokens")
-        guides = self._constrained.guides(params)
+        limit = room.max_context - length
+        if params.max_new_tokens != "context":
+            limit = min(limit, int(params.max_new_tokens))
+        guides = self._constrained.guides(params, limit)
         salt = context.program.salt if params.cache_salt is None else params.cache_salt
         node = self._path(context, params, salt)
         place = room.place(context, op, salt)
@@ -61,18 +66,20 @@ class Generations:
         charged = room.tree.demand(node, place.origin)
         room.begin(place.origin, params.n * length, charged)
         room.log(call, node, params.n * length, charged)
-        self._queue(call, node, op["keys"], guides)
+        self._queue(call, node, op["keys"], guides, limit)
         room.tree.release(node)
         return call
 
     def _queue(
-        self, call: GenerateCall, node: Node, keys: Sequence[int], guides: Sequence[Guide | None]
+        self,
+        call: GenerateCall,
+        node: Node,
+        keys: Sequence[int],
+        guides: Sequence[Guide | None],
+        limit: int,
     ) -> None:
         """Queue a call's samples, each with a reference of its own to the prompt's path."""
         room, params, program = self._room, call.params, call.context.program
-        limit = room.max_context - call.prompt_len
-        if params.max_new_tokens != "context":
-            limit = min(limit, int(params.max_new_tokens))
         stops = StopSet(params.stop)
         penalised = params.repetition_penalty != 1.0
         prompt_ids = frozenset(node.path_ids()) if penalised else None
@@ -128,7 +135,7 @@ class Generations:
         for sequence in others:
             call = sequence.call
             if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
-                call.prompt_logprobs = self._prompt_logprobs(sequence, sequence.params)
+                call.prompt_logprobs = self._reports.of_prompt(sequence)
         logits = self._room.logits([node.last_slot() for node in rows])
         if all(map(_PLAIN, ready)):
             return self._record(ready, self._room.arithmetic.greedy(logits, where), done)
@@ -147,7 +154,8 @@ class Generations:
         ]
         drawn = self._room.arithmetic.sample(logits, asked)
         if masks:
-            self._constrained.take(ready, drawn)
+            chosen = self._constrained.take(ready, drawn)
+            drawn = self._reports.of_chosen(logits, asked, drawn, chosen)
         return self._record(ready, drawn, done)
 
     def _record(
@@ -161,6 +169,10 @@ class Generations:
                 self.abort(call, sampled.error)
                 done.append(call)
             if not sequence.alive:
+                continue
+            if sequence.output.finished is not None:  # Its constraint ended it here.
+                if self._end(call, sequence):
+                    done.append(call)
                 continue
             token, origin = sampled.token, call.place.origin
             for tally in origin.tallies:
@@ -256,7 +268,11 @@ class Generations:
         """Take the text that its constraint forces where a sequence stands, as planned edges;
         whether there was any."""
         guide, node, output = sequence.guide, sequence.node, sequence.output
-        if guide is None or not (tokens := guide.forced(last_ids(node, CONTEXT_TOKENS))):
+        if guide is None:
+            return False
+        left = sequence.limit - len(sequence.output_ids)
+        tokens = guide.forced(last_ids(node, CONTEXT_TOKENS), left)
+        if not tokens:
             return False
         parts: list[str] = []
         for taken, token in enumerate(tokens):
@@ -307,7 +323,7 @@ class Generations:
             "completion_tokens": len(sequence.output_ids),
         }
         if call.params.return_logprob:
-            event["logprobs"] = self._named(sequence.token_logprobs[start:], ids)
+            event["logprobs"] = self._reports.named(sequence.token_logprobs[start:], ids)
         self._room.emit(event)
 
     def _end(self, call: GenerateCall, sequence: Generation, pool_exhausted: bool = False) -> bool:
@@ -328,13 +344,17 @@ class Generations:
             result["pool_exhausted"] = True
         if (constraint := call.params.constraint) is not None and sequence.guide is not None:
             whole = output.finished != "length" or sequence.guide.complete
-            result["constraint"] = {**constraint.to_wire(), "complete": whole}
+            result["constraint"] = {
+                **constraint.to_wire(),
+                "complete": whole,
+                "closes": sequence.guide.closes,
+            }
         if call.params.return_logprob:
-            result["output_token_logprobs"] = self._named(
+            result["output_token_logprobs"] = self._reports.named(
                 sequence.token_logprobs, sequence.output_ids
             )
             if call.params.top_logprobs_num:
-                result["output_top_logprobs"] = [self._pairs(top) for top in sequence.top_logprobs]
+                result["output_top_logprobs"] = [self._reports.pairs(top) for top in sequence.top_logprobs]
         if call.prompt_logprobs is not None:
             result.update(call.prompt_logprobs)
         call.results[sequence.sample] = result
@@ -342,38 +362,3 @@ class Generations:
             call.kept = self._room.tree.fork(sequence.node)
         self._room.scheduler.finish(sequence)
         return len(call.results) == len(call.samples)
-
-    # Log-probabilities
-
-    def _prompt_logprobs(self, sequence: Generation, params: SamplingParams) -> dict[str, Any]:
-        """Those of the prompt's tokens from `logprob_start_len` on, read off stored states.
-
-        The first token of a path has none (null). At most one chunk of logits exists at a time.
-        """
-        room = self._room
-        ids = sequence.node.path_ids()[: sequence.prompt_len]
-        start = params.logprob_start_len or 0
-        values: list[float | None] = [None] if start == 0 else []
-        tops: list[list[tuple[float, int]] | None] = [None] if start == 0 else []
-        positions = range(max(start, 1) - 1, len(ids) - 1)
-        slots = room.slots_of(sequence.node, positions)
-        size = room.scheduler.chunk_tokens
-        for low in range(0, len(slots), size):
-            logits = room.logits(slots[low : low + size])
-            targets = [ids[p + 1] for p in positions[low : low + size]]
-            values += room.arithmetic.token_logprobs(logits, targets)
-            if params.top_logprobs_num:
-                tops += room.arithmetic.top_logprobs(
-                    logits, [params.top_logprobs_num] * len(targets)
-                )
-        report: dict[str, Any] = {"input_token_logprobs": self._named(values, ids[start:])}
-        if params.top_logprobs_num:
-            report["input_top_logprobs"] = [t and self._pairs(t) for t in tops]
-        return report
-
-    def _named(self, values: Sequence[float | None], ids: Sequence[int]) -> list[list[Any]]:
-        name = self._room.token_text
-        return [[value, token, name(token)] for value, token in zip(values, ids, strict=True)]
-
-    def _pairs(self, top: Sequence[tuple[float, int]]) -> list[list[Any]]:
-        return self._named([value for value, _ in top], [token for _, token in top])

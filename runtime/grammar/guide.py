@@ -17,72 +17,83 @@ Rules, where a constraint meets the other arguments of a call:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
-from ramet.runtime.errors import GrammarError
+from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
+from ramet.runtime.grammar.budget import Budget
+from ramet.runtime.grammar.closing.pace import Pace
 from ramet.runtime.grammar.compiler import Compilation
 from ramet.runtime.grammar.grammar import Grammar
 from ramet.runtime.grammar.jump import Jumps
 from ramet.runtime.grammar.matcher import Matcher
-from ramet.runtime.grammar.vocabulary import Vocabulary, bits_of
+from ramet.runtime.grammar.vocabulary import bits_of
 from ramet.runtime.request import SamplingParams
 
 
 class Guide:
     """The matcher of one sample, with the stops that may follow it."""
 
-    def __init__(
-        self, compilation: Compilation, params: SamplingParams, jumps: Jumps | None = None
-    ) -> None:
-        """A sample at the beginning. Until the grammar is compiled, only `ready` may be asked.
-
-        `jumps` finds the tokens of forced text; without it no text counts as forced.
-        """
+    def __init__(self, compilation: Compilation, params: SamplingParams, jumps: Jumps) -> None:
+        """A sample at the beginning. Until it is `begun`, only what is said to be may be asked."""
         self._compilation = compilation
         self._params = params
         self._jumps = jumps
+        self._vocabulary = jumps.vocabulary
+        # A forced token has no log-probability when it is taken, and may be a banned one.
+        plain = not params.return_logprob and all(bias > -100 for _, bias in params.logit_bias)
+        self._may_jump = params.jump_forward and plain
         self._alive = True
         """Whether the constraint takes the whole text so far; else a stop has begun."""
         self._stops = () if params.include_stop else tuple(s.encode() for s in params.stop)
         self._begun: list[bytes] = []
         """What is missing of the stops that have begun where they may."""
-        self._error: GrammarError | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether the grammar is compiled, or can't be."""
-        return self._compilation.done
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the grammar, for so long at most; `ready`."""
-        return self._compilation.wait(seconds)
-
-    @functools.cached_property
-    def _grammar(self) -> Grammar:
-        return self._compilation.grammar
-
-    @functools.cached_property
-    def _vocabulary(self) -> Vocabulary:
-        assert self._grammar.vocabulary is not None
-        return self._grammar.vocabulary
-
-    @functools.cached_property
-    def _matcher(self) -> Matcher:
-        return self._grammar.matcher()
-
-    @functools.cached_property
-    def _whole(self) -> _Prefix:
-        return _Prefix(self._grammar)
-
-    @functools.cached_property
-    def _end_bits(self) -> int:
-        """The end ids and stop ids that end a whole text."""
-        params = self._params
         special = (t for t in params.stop_token_ids if not self._vocabulary.token_bytes(t))
         stop_ids = special if params.include_stop else params.stop_token_ids
         ends = 0 if params.ignore_eos else self._vocabulary.end_bits
-        return ends | bits_of(stop_ids)
+        self._end_bits = ends | bits_of(stop_ids)
+        self._error: RametError | None = None
+        self.begun = False
+        """Whether `begin` has been called."""
+        self._matcher: Matcher
+        self._whole: _Prefix
+        self._pace: Pace | None = None
+        self._budget: Budget | None = None
+
+    def ready(self, seconds: float = 0.0) -> bool:
+        """Whether the grammar is compiled, or can't be; waits for it for so long at most."""
+        return self._compilation.wait(seconds)
+
+    def begin(self, limit: int) -> None:
+        """Go to the beginning of the text, which may have `limit` tokens.
+
+        Raises GrammarError if the constraint doesn't compile, InvalidArgument if a document that is
+        to be closed within its budget needs more tokens than that.
+        """
+        self.begun = True
+        grammar = self._compilation.grammar
+        self._matcher = grammar.matcher()
+        self._whole = _Prefix(grammar)
+        if grammar.constraint.kind == "json_schema":
+            self._pace = Pace(self._vocabulary.barred)
+        closer = grammar.closer
+        if closer is None or not self._params.close_within_budget:
+            return
+        shortest = closer.shortest
+        if shortest is None:
+            return
+        size = len(self._jumps.split((), shortest))
+        if size > limit:
+            raise InvalidArgument(
+                f"max_new_tokens={limit}: the shortest document of this schema has {size} tokens: "
+                f"{shortest.decode()!r:.200}; close_within_budget=False allows one that is cut"
+            )
+        token_bytes, split = self._vocabulary.token_bytes, self._jumps.split
+        self._budget = Budget(closer, grammar.byte_matcher(), token_bytes, split)
+
+    @property
+    def closes(self) -> bool:
+        """Whether the text has been, so far, one that could be closed within its budget."""
+        return self._budget is not None and not self._budget.lost
 
     @property
     def finished(self) -> bool:
@@ -102,7 +113,7 @@ class Guide:
     @property
     def complete(self) -> bool:
         """Whether the text so far is a whole one."""
-        return self._error is None and self._alive and self._matcher.accepting
+        return self.begun and self._error is None and self._alive and self._matcher.accepting
 
     def mask(self, may_end: bool) -> bytes:
         """The tokens allowed next, as 32-bit words (`Vocabulary.packed`).
@@ -119,17 +130,36 @@ class Guide:
                 bits |= self._end_bits
                 for stop in self._stops:
                     bits |= self._vocabulary.beginning(stop)
+        if self._pace is not None and (kept := bits & ~self._pace.barred):
+            bits = kept
         for rest in self._begun:
             bits |= self._vocabulary.beginning(rest)
         if not bits:
-            kind, text = self._grammar.constraint.kind, self._grammar.constraint.text
+            constraint = self._compilation.grammar.constraint
+            kind, text = constraint.kind, constraint.text
             raise GrammarError(
                 f"{kind}={text!r:.200}: no token of this model can follow the text so far"
             )
         return self._vocabulary.packed(bits)
 
+    def choose(self, token: int, before: Sequence[int], left: int) -> int | None:
+        """The token to take where `token` was sampled, so that the text can be closed in its
+        budget; None where it is whole and has to end.
+
+        `before` are the last ids of the path, `left` how many may still come, this one included.
+        """
+        if self._budget is None or self._error is not None or not self._alive:
+            return token
+        try:
+            if not self._matcher.next_tokens >> token & 1:
+                return token  # It ends the text.
+            return self._budget.choose(token, before, left)
+        except GrammarError as error:
+            self._error = error
+            return token
+
     def take(self, token: int, may_end: bool) -> None:
-        """Go on by the token that was sampled, or is forced."""
+        """Go on by the token that was chosen, or is forced."""
         begun = list(self._begun)
         try:
             if self._alive:
@@ -137,6 +167,8 @@ class Guide:
                     begun += self._stops
                 self._alive = self._matcher.advance(token)
             text = self._vocabulary.token_bytes(token)
+            if self._pace is not None:
+                self._pace.push(text)
             # One that the token completes is over: the sample's output ends with it.
             self._begun = [
                 rest[len(text) :]
@@ -146,13 +178,16 @@ class Guide:
         except GrammarError as error:
             self._error = error
 
-    def forced(self, before: Sequence[int]) -> tuple[int, ...]:
-        """The tokens that the text goes on with whatever is sampled; `before` are the last ids of
-        the path. Each has to be taken."""
-        if self._jumps is None or not self._alive or self._begun or self._error is not None:
+    def forced(self, before: Sequence[int], left: int) -> tuple[int, ...]:
+        """The tokens that the text goes on with whatever is sampled, to be taken each; `before` and
+        `left` as in `choose`."""
+        if not self._may_jump or not self._alive or self._begun or self._error is not None:
             return ()
         try:
-            return self._jumps.tokens(self._matcher, before)
+            tokens = self._jumps.tokens(self._matcher, before)
+            if self._budget is not None and not self._budget.follows(tokens, before, left):
+                return ()  # The certificate spells it in fewer.
+            return tokens
         except GrammarError as error:
             self._error = error
             return ()
