@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ramet.runtime.grammar.closing.automaton import FAR, Automaton
@@ -49,8 +49,11 @@ class Expansion:
         """Whether the shapes say all that the schema says, as far as has been asked."""
         self._goals: dict[tuple[int, ...], Goal] = {}
         self._waiting: list[tuple[Goal, tuple[Schema, ...]]] = []
+        self.settle: Callable[[], None] = lambda: None
+        """Called when a document has asked for a goal that the schema alone doesn't name."""
         self._made: list[Schema] = []
-        """Schemas that aren't in the document; kept, because goals go by identity."""
+        """Schemas that aren't in the document; kept, as it is, because goals go by identity."""
+        self._document = root
         self.root = self.goal((root,))
 
     def goal(self, schemas: Iterable[Schema]) -> Goal:
@@ -229,7 +232,9 @@ class Expansion:
         generic.append((None, self.goal(reader.rest for reader in readers)))
 
         def find(name: str) -> Goal:
-            return self.goal(schema for reader in readers for schema in reader.of(name))
+            goal = self.goal(schema for reader in readers for schema in reader.of(name))
+            self.settle()
+            return goal
 
         properties = {name: find(name) for name in declared | required}
         low = max(_values(plain, "minProperties"), default=0)

@@ -66,7 +66,8 @@ class Frame:
     def children(self, key: str | None) -> list[tuple[Goal, int]]:
         """What the item in progress has to be: goals, and by which alternative."""
         if self.outer is None:
-            return [(self._least.expansion.root, 0)]
+            root = self._least.expansion.root
+            return [(root, 0)] if root.least < FAR else []
         found: list[tuple[Goal, int]] = []
         for at, alternative in enumerate(self.alternatives):
             shape = alternative.shape
@@ -75,8 +76,6 @@ class Frame:
             else:
                 assert key is not None
                 goal = shape.child(key)
-                if goal is not None and goal.best is None:
-                    self._least.settle()
             if goal is not None and goal.least < FAR:
                 found.append((goal, at))
         return found

@@ -25,6 +25,7 @@ class Least:
         self.expansion = expansion
         self._texts: dict[Goal, bytes] = {}
         self.settle()
+        expansion.settle = self.settle
 
     def settle(self) -> None:
         """Give the goals their lengths that were asked for since the last time."""
@@ -47,7 +48,7 @@ class Least:
             goal.objects = [shape for shape in goal.objects if shape.least < FAR]
             goal.arrays = [shape for shape in goal.arrays if shape.least < FAR]
             for shape in goal.objects:
-                shape.worst_key = shape.fill
+                shape.close()
 
     def text(self, goal: Goal) -> bytes:
         """The shortest value of a goal that has one."""

@@ -82,6 +82,8 @@ class Numbers:
             found += self._more_digits(-1 if sign else 1, digits, places or b"")
         if not dot and digits and not exponent and not self.integer:
             found += [b"." + rest for rest in self._more_digits(-1 if sign else 1, digits, b"", 1)]
+            if not found and digits != b"0":
+                found = self._more_then_places(-1 if sign else 1, digits)
         return sorted(dict.fromkeys(found), key=len)[:8]
 
     def _more_digits(self, sign: int, digits: bytes, places: bytes, least: int = 0) -> list[bytes]:
@@ -101,6 +103,25 @@ class Numbers:
             if len(found) >= 3:
                 break
         return found
+
+    def _more_then_places(self, sign: int, digits: bytes) -> list[bytes]:
+        """Digits to add, then a point and places: where no whole number is one of them."""
+        low, high = (self.low, self.high) if sign > 0 else (self.high, self.low)
+        for more in range(1, self.worst):
+            first = int(digits or b"0") * 10**more
+            last = first + 10**more - 1
+            if not digits and more > 1:
+                first = 10 ** (more - 1)
+            if low:
+                first = max(first, math.floor(low[0] * sign))
+            if high:
+                last = min(last, math.floor(high[0] * sign))
+            for whole in sorted({first, min(first + 1, last), last}) if first <= last else ():
+                text = b"%d" % whole
+                places = self._more_digits(sign, text, b"", 1)
+                if places and len(text) == len(digits) + more:
+                    return [text[len(digits) :] + b"." + each for each in places]
+        return []
 
     def _within(self, sign: int, first: int, last: int, scale: int) -> Iterator[int]:
         """The ends of what is between two whole numbers and, over `scale`, one of these."""

@@ -90,12 +90,10 @@ class Pace:
         if self._open == b'"' and b'"' not in data and b"\\" not in data:
             return
         whole = self._open + data
-        last = None
-        for last in _INSIDE.finditer(whole):
-            pass
+        strings = _INSIDE.findall(whole)
         self._open = b""
-        if last is not None and last.end() == len(whole) and not _is_closed(last[0]):
-            self._open = b'"\\' if _ends_in_escape(last[0]) else b'"'
+        if strings and whole.endswith(strings[-1]) and not _is_closed(strings[-1]):
+            self._open = b'"\\' if _ends_in_escape(strings[-1]) else b'"'
             self._whitespace = self._digits = 0
             return
         self._whitespace = _run(data, _SPACE, self._whitespace)
@@ -105,7 +103,7 @@ class Pace:
     def barred(self) -> int:
         """The tokens that should not come next, as bits.
 
-        Only a policy: where a constraint allows nothing else (a `const` of 40 digits), it gives way.
+        Where a constraint allows nothing else (a `const` of 40 digits), the caller has to give way.
         """
         if self._open:
             return self._barred.inside

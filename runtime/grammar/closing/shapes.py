@@ -142,6 +142,7 @@ class Objects:
     """Objects by name: declared ones in their order, then others."""
 
     __slots__ = (
+        "_sorted",
         "costs",
         "find",
         "generic",
@@ -178,11 +179,28 @@ class Objects:
         """Bytes of a required property, comma included."""
         self.worst_key = 0
         """`fill`, once that doesn't change any more."""
+        self._sorted: list[bytes] = []
 
     def child(self, name: str) -> Goal | None:
         """What the property of a name has to be; None if there can't be one."""
         goal = self.properties.get(name) or self.find(name)
         return goal if goal.least < FAR else None
+
+    def close(self) -> None:
+        """Its children's lengths don't change any more."""
+        self.worst_key = self.fill
+        names = (name for name, goal in self.properties.items() if goal.least < FAR)
+        self._sorted = sorted(self.names[name] for name in names)
+
+    def may_begin(self, key: bytes, declared: bool) -> bool:
+        """Whether a begun key, its quote included, may become one that has a value.
+
+        `declared`: whether only declared ones can come yet.
+        """
+        at = bisect_left(self._sorted, key)
+        if at < len(self._sorted) and self._sorted[at].startswith(key):
+            return True
+        return not declared and any(goal.least < FAR for _, goal in self.generic)
 
     @property
     def fixed(self) -> int:

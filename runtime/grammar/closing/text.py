@@ -103,6 +103,12 @@ class Text:
             add(b"", states, self.count + bool(self.high))
         return found
 
+    def leads_on(self, shape: Strings) -> bool:
+        """Whether something may close the string so that it has a shape."""
+        if shape.high is not None and self.count > shape.high:
+            return False
+        return all(self.states[automaton].distance < FAR for automaton in shape.automata)
+
     def fits(self, shape: Strings) -> bool:
         """Whether the string, now closed, has a shape."""
         if self.count < shape.low or (shape.high is not None and self.count > shape.high):

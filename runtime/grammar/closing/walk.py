@@ -94,10 +94,31 @@ class Walk:
     @property
     def bound(self) -> int | None:
         """No text of `closings` is longer, in bytes; None if that isn't known."""
-        if not (self._sure and self._least.expansion.sure) or self._mode == _LOST:
+        if not (self._sure and self._least.expansion.sure and self._leads_on()):
             return None
         found = self._frame.after + self._extra
         return found if found < FAR else None
+
+    def _leads_on(self) -> bool:
+        """Whether the schema, as it is understood here, has a way on from a begun string or key.
+
+        It may not have one where the grammar is wider.
+        """
+        if self._text is None:
+            return self._mode != _LOST
+        if self._mode == _NAME:
+            key = b'"' + self._text.raw
+            return any(
+                isinstance(shape, Objects) and shape.may_begin(key, needed > 0)
+                for shape, _, needed, _ in self._frame.alternatives
+            )
+        begun = b'"' + self._text.raw
+        return any(
+            self._text.leads_on(shape)
+            if isinstance(shape, Strings)
+            else isinstance(shape, Literals) and shape.begins(begun)
+            for shape, _ in self._leaves
+        )
 
     def push(self, data: bytes) -> None:
         """Read on; what isn't JSON ends the walk."""
