@@ -344,17 +344,17 @@ class Generations:
             result["pool_exhausted"] = True
         if (constraint := call.params.constraint) is not None and sequence.guide is not None:
             whole = output.finished != "length" or sequence.guide.complete
-            result["constraint"] = {
-                **constraint.to_wire(),
-                "complete": whole,
-                "closes": sequence.guide.closes,
-            }
+            result["constraint"] = {**constraint.to_wire(), "complete": whole}
+            if (closes := sequence.guide.closes) is not None:
+                result["constraint"]["closes"] = closes
         if call.params.return_logprob:
             result["output_token_logprobs"] = self._reports.named(
                 sequence.token_logprobs, sequence.output_ids
             )
             if call.params.top_logprobs_num:
-                result["output_top_logprobs"] = [self._reports.pairs(top) for top in sequence.top_logprobs]
+                result["output_top_logprobs"] = [
+                    self._reports.pairs(top) for top in sequence.top_logprobs
+                ]
         if call.prompt_logprobs is not None:
             result.update(call.prompt_logprobs)
         call.results[sequence.sample] = result

@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from concurrent.futures import Future, wait
 from typing import Final
 
+from ramet.runtime.grammar.closing.closer import Closer
 from ramet.runtime.grammar.front_ends import source_of
 from ramet.runtime.grammar.grammar import Grammar, TooComplex
 from ramet.runtime.grammar.limits import LARGE, USUAL, Limits
@@ -48,13 +49,22 @@ def compile_constraint(
         grammar = Grammar(constraint, source_of(constraint), vocabulary, bounds.usual)
         try:
             grammar.check()
+            grammar.closer = _closer(constraint)
             return grammar
         except TooComplex:
             pass
     source = source_apart(constraint, bounds.large, bounds.seconds)
     grammar = Grammar(constraint, source, vocabulary, bounds.large)
     grammar.check()
+    grammar.closer = _closer(constraint)
     return grammar
+
+
+def _closer(constraint: Constraint) -> Closer | None:
+    """None for a kind that has none."""
+    if constraint.kind != "json_schema":
+        return None
+    return Closer(constraint.text, constraint.whitespace)
 
 
 class Compilation:

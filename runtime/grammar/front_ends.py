@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 
 from ramet.runtime.grammar import dialect
-from ramet.runtime.grammar.lark_text import lark_text
+from ramet.runtime.grammar.lark_text import HEADER, lark_text
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
 
@@ -23,4 +24,8 @@ def source_of(constraint: Constraint) -> Source:
 def _source(kind: str, text: str, strict: bool, whitespace: str) -> Source:
     if kind == "regex":
         return Source(lark_text(dialect.parse(text)))
+    if kind == "json_schema":
+        schema = json.loads(text)
+        schema["x-guidance"] = {"whitespace_flexible": whitespace != "compact"}
+        return Source(f"{HEADER}start: %json {json.dumps(schema)}\n")
     raise NotImplementedError(kind)

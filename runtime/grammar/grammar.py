@@ -15,6 +15,8 @@ from ramet.runtime.grammar.vocabulary import Vocabulary, mask_engine
 if TYPE_CHECKING:
     import llguidance
 
+    from ramet.runtime.grammar.closing.closer import Closer
+
 
 class Grammar:
     """One compiled constraint, over a model's tokens or over bytes."""
@@ -30,6 +32,8 @@ class Grammar:
         self.source = source
         self.vocabulary = vocabulary
         self._limits = limits
+        self.closer: Closer | None = None
+        """What closes its documents, if they are JSON of one schema."""
         self._tokens: llguidance.LLMatcher | None = None
 
     def matcher(self) -> Matcher:

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
+from ramet.runtime.grammar.bits import bits_of
 from ramet.runtime.grammar.budget import Budget
 from ramet.runtime.grammar.closing.pace import Pace
 from ramet.runtime.grammar.compiler import Compilation
 from ramet.runtime.grammar.grammar import Grammar
 from ramet.runtime.grammar.jump import Jumps
 from ramet.runtime.grammar.matcher import Matcher
-from ramet.runtime.grammar.vocabulary import bits_of
 from ramet.runtime.request import SamplingParams
 
 
@@ -91,8 +91,11 @@ class Guide:
         self._budget = Budget(closer, grammar.byte_matcher(), token_bytes, split)
 
     @property
-    def closes(self) -> bool:
-        """Whether the text has been, so far, one that could be closed within its budget."""
+    def closes(self) -> bool | None:
+        """Whether the text has been, so far, one that could be closed within its budget; None
+        where that isn't asked for."""
+        if self._pace is None or not self._params.close_within_budget:
+            return None
         return self._budget is not None and not self._budget.lost
 
     @property

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ramet.runtime.errors import UnsupportedFeature
+from ramet.runtime.grammar.bits import bits_of
+from ramet.runtime.grammar.closing.pace import Barred
 from ramet.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -167,17 +169,6 @@ class Vocabulary:
         if token in self._silent:
             return (self._tokenizer.special_text(token) or f"<special {token}>").encode()
         return self.token_bytes(token)
-
-
-def bits_of(tokens: Iterable[int]) -> int:
-    """A set of tokens as bits."""
-    found = bytearray()
-    for token in tokens:
-        byte = token // 8
-        if byte >= len(found):
-            found.extend(bytes(byte + 1 - len(found)))
-        found[byte] |= 1 << token % 8
-    return int.from_bytes(found, "little")
 
 
 def mask_engine() -> Any:
