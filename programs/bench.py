@@ -2,6 +2,7 @@
 
     python programs/bench.py frontend
     python programs/bench.py scheduler
+    python programs/bench.py constrained
 
 `frontend`: the Python that a call costs the user's process, beyond turning text into tokens, for
 programs that run as they are written and compiled. It is processor time of the whole process (the
@@ -13,6 +14,11 @@ decode, by number of running rows and of waiting calls, and steps that admit, by
 model, its logits and the sampler's arithmetic, and without taking operations and sending events.
 Processor time, the least of several rounds, and in units of a fixed piece of work that is timed in
 between.
+
+`constrained`: with the built-in model, what a token costs under a JSON Schema: its mask (following
+the text, finding what may come next, applying it to the logits) by itself; then whole generations,
+wall time, in turn: free text and JSON of as many tokens, and documents of many fixed keys with and
+without jumps over forced text.
 """
 
 from __future__ import annotations
@@ -262,6 +268,91 @@ def scheduler(rows: Sequence[int], waiting: Sequence[int], rounds: int) -> None:
             tell(f"{count:6} waiting, {policy}", cost, units)
 
 
+RECORD = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "born": {"type": "integer"},
+        "known_for": {"type": "array", "items": {"type": "string"}},
+        "alive": {"type": "boolean"},
+    },
+    "required": ["name", "born", "known_for", "alive"],
+}
+DOCUMENT = '{"name":"Ada Lovelace","born":1815,"known_for":["poetry","programs"],"alive":false}'
+FLAGS = {
+    "type": "object",
+    "properties": {
+        f"question_number_{word}_was_answered": {"type": "boolean"}
+        for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")
+    },
+    "additionalProperties": False,
+}
+FLAGS["required"] = list(FLAGS["properties"])  # type: ignore[call-overload]
+
+
+def mask_cost(tokenizer: Tokenizer, rounds: int) -> float:
+    """Microseconds of processor time per token: guide, mask and its application."""
+    import torch
+
+    from ramet.kernels import ops
+    from ramet.runtime.grammar.compiler import Compilation, Compiler
+    from ramet.runtime.grammar.guide import Guide
+    from ramet.runtime.grammar.jump import Jumps
+    from ramet.runtime.grammar.spec import Constraint
+    from ramet.runtime.grammar.vocabulary import Vocabulary
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode([(text, "content")], continuation=True)
+
+    vocabulary = Vocabulary(tokenizer)
+    grammar = Compiler(vocabulary).compile(Constraint("json_schema", json.dumps(RECORD)))
+    jumps, params = Jumps(vocabulary, encode), SamplingParams(max_new_tokens=128)
+    ids, logits = encode(DOCUMENT), torch.randn(1, vocabulary.size)
+
+    def write() -> None:
+        guide = Guide(Compilation.of(grammar), params, jumps)
+        guide.begin(128)
+        for at, token in enumerate(ids):
+            mask = torch.frombuffer(bytearray(guide.mask(True)), dtype=torch.int32)
+            ops.apply_bitmask(logits, mask[None])
+            chosen = guide.choose(token, ids[max(0, at - 4) : at], 128 - at)
+            assert chosen == token
+            guide.take(token, True)
+
+    write()
+    return least(write, rounds, len(ids))
+
+
+def constrained(rounds: int) -> None:
+    """Print what constraints cost and save."""
+    with rm.Runtime() as runtime:
+        cost = mask_cost(runtime.tokenizer, rounds)
+        print(f"mask and its application  {cost:6.1f} µs a token (goal 50)")
+
+        def seconds(prompt: str, **params: Any) -> tuple[float, int]:
+            start = time.perf_counter()
+            found = runtime.generate(prompt, {"temperature": 0, "max_tokens": 100, **params})
+            assert isinstance(found, dict)
+            return time.perf_counter() - start, found["meta"]["completion_tokens"]
+
+        schema, flags = json.dumps(RECORD), json.dumps(FLAGS)
+        json_prompt = "A record of Ada Lovelace as JSON, with all she was known for:\n"
+        flags_prompt = "Which questions were answered, as JSON:\n"
+        ratios: list[float] = []
+        speedups: list[float] = []
+        for number in range(rounds):
+            name = f"Record {number}. "
+            took, count = seconds(name + json_prompt, json_schema=schema, jump_forward=False)
+            free, same = seconds(name + json_prompt, max_tokens=count, ignore_eos=True)
+            assert same == count
+            ratios.append(took / free)
+            sampled, _ = seconds(name + flags_prompt, json_schema=flags, jump_forward=False)
+            jumped, _ = seconds(name + flags_prompt, json_schema=flags)
+            speedups.append(sampled / jumped)
+        print(f"JSON, each token sampled  {statistics.median(ratios):6.2f} × the time of free text")
+        print(f"many fixed keys, jumps    {statistics.median(speedups):6.2f} × faster a document")
+
+
 def tell(what: str, cost: float, units: float, more: str = "") -> None:
     """Print one line of the table."""
     print(f"{what:30} {cost:9.1f} µs, {units:6.2f} units{more}")
@@ -272,7 +363,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", choices=["frontend", "scheduler"], help="which one")
+    parser.add_argument("name", choices=["frontend", "scheduler", "constrained"], help="which one")
     add = parser.add_argument
     add("--rounds", type=int, default=20, metavar="N", help="rounds (20)")
     add("--runs", type=int, default=64, metavar="N", help="frontend: programs a round (64)")
@@ -285,6 +376,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             parser.error(f"--{name} {value}: must be at least 1")
     if options.name == "frontend":
         frontend(options.runs, options.rounds)
+    elif options.name == "constrained":
+        constrained(options.rounds)
     else:
         scheduler(options.rows, options.waiting, options.rounds)
 

@@ -4,6 +4,7 @@ aborted at random steps, each write what they write alone in a roomy one; in flo
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from typing import Any
 
@@ -24,6 +25,19 @@ CHUNK = 48
 STALL = 4 * (POOL // CHUNK + 1)
 """So many steps could prefill four prompts of the pool's size."""
 MAX_LIVE = 40
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "size": {"enum": ["small", "large"]}},
+    "required": ["name", "size"],
+    "additionalProperties": False,
+}
+"""Its shortest document has 28 bytes, a token each."""
+CONSTRAINTS = (
+    *([None] * 6),
+    {"kind": "regex", "text": "name: [a-e]{2,20}; (yes|no) thank you[.!]"},
+    {"kind": "regex", "text": "(ab|the |e)+"},
+    {"kind": "json_schema", "text": json.dumps(SCHEMA)},
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +76,10 @@ class Request:
             "stop": source.choice([(), (), ("e",), ("a", "th")]),
             "ignore_eos": False,
         }
+        if constraint := source.choice(CONSTRAINTS):
+            params["constraint"] = constraint
+            params["jump_forward"] = source.random() < 0.7
+            params["close_within_budget"] = params["max_tokens"] >= 30
         salt = source.choice([None, None, None, "tenant"])
         return cls(ids[: POOL - 1], params, salt, cache=source.random() > 0.1)
 

@@ -1,0 +1,257 @@
+"""Constraints in the engine: documents that end in time, forced text, grammars that take long."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_runtime import (
+    Likes,
+    Starter,
+    id_of,
+    idle,
+    scripted_runtime,
+    sentencepiece,
+    start,
+    words,
+    writes,
+)
+
+from ramet.runtime.errors import GrammarError, InvalidArgument
+from ramet.runtime.grammar import compiler
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.runtime import Runtime
+from ramet.runtime.tokenizer import Tokenizer
+
+__all__ = ["start"]
+
+REVIEW = {
+    "type": "object",
+    "properties": {"score": {"type": "integer"}, "comment": {"type": "string"}},
+    "required": ["score", "comment"],
+    "additionalProperties": False,
+}
+
+
+def loves(*texts: str) -> Callable[[Tokenizer], Likes]:
+    """A model that always wants the same tokens, the first most."""
+
+    def bind(tokenizer: Tokenizer) -> Likes:
+        liked = {id_of(tokenizer, text): math.log(0.9) - 5 * i for i, text in enumerate(texts)}
+        return lambda path: liked
+
+    return bind
+
+
+def schema(value: Any, **params: Any) -> dict[str, Any]:
+    return {"json_schema": json.dumps(value), "temperature": 0, **params}
+
+
+def text_of(found: Mapping[str, Any]) -> str:
+    text: str = found["text"]
+    return text
+
+
+def test_a_document_is_closed_before_its_tokens_run_out(start: Starter) -> None:
+    """B66 of the bug reports."""
+    runtime = start(writes({"Q": []}, ["x"] * 300))
+    for limit in (24, 25, 26, 30, 60):
+        found = runtime.generate("Q", schema(REVIEW, max_tokens=limit))
+        document = json.loads(text_of(found))
+        assert isinstance(document["score"], int)
+        meta = found["meta"]
+        assert meta["completion_tokens"] == limit
+        assert meta["constraint"]["complete"]
+        assert meta["constraint"]["closes"]
+        assert meta["finish_reason"] == "stop"
+    found = runtime.generate("Q", schema(REVIEW, max_tokens=60, close_within_budget=False))
+    assert found["meta"]["finish_reason"] == "length"
+    assert not found["meta"]["constraint"]["complete"]
+    assert "closes" not in found["meta"]["constraint"]
+
+
+def test_a_budget_that_no_document_fits_is_refused_before_any_compute(start: Starter) -> None:
+    runtime = start(writes({"Q": []}, ["x"]))
+    before = runtime.stats()
+    with pytest.raises(InvalidArgument, match=r"max_new_tokens=23: .* has 24 tokens"):
+        runtime.generate("Q", schema(REVIEW, max_tokens=23))
+    assert runtime.stats()["computed_tokens"] == before["computed_tokens"]
+    cut = runtime.generate("Q", schema(REVIEW, max_tokens=5, close_within_budget=False))
+    assert text_of(cut) == '{"sco'
+
+
+@pytest.mark.parametrize("favourite", ["\n", " ", "\t", "7", "[", "{", '"', "\\"])
+def test_favourites_do_not_run_away(start: Starter, favourite: str) -> None:
+    """B70 and B87 of the bug reports."""
+    runtime = start(loves(favourite, "0", "}"))
+    for value in (REVIEW, {}, {"type": "object"}, {"type": "array"}, {"type": "number"}):
+        found = runtime.generate("Q", schema(value, max_tokens=200))
+        json.loads(text_of(found))
+        assert found["meta"]["finish_reason"] in ("stop", "eos")
+        assert found["meta"]["constraint"]["closes"]
+    flexible = {"kind": "json_schema", "text": json.dumps(REVIEW), "whitespace": "flexible"}
+    found = runtime.generate("Q", {"constraint": flexible, "temperature": 0, "max_tokens": 200})
+    assert set(json.loads(text_of(found))) == {"score", "comment"}
+    bare = re.sub(r'"(\\.|[^"\\])*"', "x", text_of(found))  # The text of strings is free.
+    assert not re.search(r"\s{17}", bare)
+
+
+def test_special_tokens_are_no_text_of_a_document(tmp_path: Path) -> None:
+    """B57 of the bug reports."""
+    queries = {
+        "type": "object",
+        "properties": {"q": {"type": "array", "items": {"type": "string"}}},
+    }
+    with scripted_runtime(
+        loves("<|im_end|>", "</s>", "a", '"'), words(tmp_path, ['{"', '"]'])
+    ) as rt:
+        found = rt.generate("Q", schema({**queries, "required": ["q"]}, max_tokens=40))
+    assert "im_end" not in text_of(found)
+    assert isinstance(json.loads(text_of(found))["q"], list)
+
+
+def test_characters_that_only_byte_tokens_write(tmp_path: Path) -> None:
+    """B47 of the bug reports."""
+    folder = sentencepiece(tmp_path, ["▁", '"', "a", "<0xE9>x"])
+    with scripted_runtime(loves("a"), folder) as runtime:
+        found = runtime.generate("a", schema({"enum": ["龘"]}, max_tokens=20))
+        assert text_of(found) == '"龘"'
+        assert "<0x" not in text_of(runtime.generate("a", {"regex": ".+", "max_tokens": 9}))
+        idle(runtime)
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"json_schema": '{"type":"boolean"}', "min_tokens": 64, "max_tokens": 64}, "true"),
+        ({"regex": "ok", "min_tokens": 10}, "ok"),
+        ({"regex": "ok", "ignore_eos": True}, "ok"),
+        ({"json_schema": '{"const":[1]}', "ignore_eos": True}, "[1]"),
+    ],
+)
+def test_a_grammar_that_ends_ends_the_call(
+    start: Starter, params: dict[str, Any], text: str
+) -> None:
+    """B62 of the bug reports."""
+    found = start(loves("t")).generate("Q", {"temperature": 0, **params})
+    assert (text_of(found), found["meta"]["finish_reason"]) == (text, "stop")
+
+
+def test_bad_schemas_harm_nobody(start: Starter) -> None:
+    """B63 of the bug reports."""
+    runtime = start(writes({"Q": []}, ["x"] * 400))
+    alone = runtime.generate("Q", {"max_tokens": 300, "temperature": 0, "ignore_eos": True})
+    others: list[Any] = []
+    long = {"max_tokens": 300, "temperature": 0, "ignore_eos": True}
+    threads = [
+        threading.Thread(target=lambda: others.append(runtime.generate("Q", long)))
+        for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for bad in ('{"type":"objct"}', "not json", '{"type":"objct"}', '{"enum":[]}'):
+        with pytest.raises(GrammarError, match="json_schema"):
+            runtime.generate("Q", {"json_schema": bad, "max_tokens": 60})
+    good = runtime.generate("Q", schema(REVIEW, max_tokens=60))
+    assert json.loads(text_of(good))
+    for thread in threads:
+        thread.join()
+    assert [text_of(other) for other in others] == [text_of(alone)] * 5
+
+
+def test_a_grammar_that_takes_long_holds_up_nobody(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compiled beside the prompt's computation, and beside other calls."""
+    compile_slowly = threading.Event()
+    real = compiler.compile_constraint
+
+    def slow(*args: Any) -> Any:
+        assert compile_slowly.wait(30)
+        return real(*args)
+
+    monkeypatch.setattr(compiler, "compile_constraint", slow)
+    runtime = start(writes({"Q": ["a", "b"]}))
+    found: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: found.append(runtime.generate("Q", {"regex": "[ab]{2}", "temperature": 0}))
+    )
+    waiting.start()
+    for _ in range(5):
+        assert text_of(runtime.generate("Q", {"temperature": 0})) == "ab"
+    assert not found
+    compile_slowly.set()
+    waiting.join(30)
+    assert text_of(found[0]) == "ab"
+
+
+def test_a_grammar_that_fails_late_ends_its_call(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        time.sleep(0.2)
+        raise GrammarError("too late")
+
+    runtime = start(writes({"Q": ["a"]}))
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "compile_constraint", fail)
+        with pytest.raises(GrammarError, match="too late"):
+            runtime.generate("Q", {"regex": "a"})
+    assert text_of(runtime.generate("Q", {"regex": "a"})) == "a"
+
+
+def test_forced_text_is_planned_not_sampled(tmp_path: Path) -> None:
+    keys = {name: {"type": "boolean"} for name in ("first_long_key", "second_long_key", "third")}
+    value = {"type": "object", "properties": keys, "required": [*keys]}
+    value["additionalProperties"] = False
+    with scripted_runtime(loves("true", "t"), words(tmp_path, ["true"])) as runtime:
+        jumped = runtime.generate("Q", schema(value, max_tokens=90))
+        counted = runtime.stats()
+        plain = runtime.generate("Q", schema(value, max_tokens=90, jump_forward=False))
+        reported = runtime.generate("Q", schema(value, max_tokens=90, return_logprob=True))
+        stats = idle(runtime)
+    assert text_of(jumped) == text_of(plain) == text_of(reported)
+    meta = reported["meta"]
+    assert meta["output_token_logprobs_length"] == meta["completion_tokens"]
+    length = len(text_of(jumped))
+    assert counted["generated_tokens"] < length / 3
+    assert counted["edge_tokens"] > length / 2
+    assert counted["steps"] < length / 3
+    kinds = ("edge_tokens", "decode_tokens", "recomputed_tokens")
+    assert stats["computed_tokens"] == sum(stats[kind] for kind in kinds)
+
+
+def test_a_token_of_the_certificate_has_its_own_log_probability(start: Starter) -> None:
+    runtime = start(loves("x", '"'))
+    params = {"return_logprob": True, "top_logprobs_num": 2}
+    found = runtime.generate("Q", schema({"type": "string"}, max_tokens=5, **params))
+    assert text_of(found) == '"xxx"'
+    values = [value for value, _, _ in found["meta"]["output_token_logprobs"]]
+    assert values == pytest.approx([math.log(0.9) - 5] + [math.log(0.9)] * 3 + [math.log(0.9) - 5])
+    assert len(found["meta"]["output_top_logprobs"]) == 5
+
+
+def test_samples_streams_and_stops_of_documents() -> None:
+    with Runtime("tiny", isolation="thread", pool_tokens=4096, dtype="float64") as runtime:
+        params = schema(REVIEW, max_tokens=60, n=8, seed=1) | {"temperature": 1.5}
+        found = runtime.generate("Q", params)
+        for text in found["text"]:
+            assert set(json.loads(text)) == {"score", "comment"}
+        assert len(set(found["text"])) > 1
+        assert runtime.generate("Q", params)["text"] == found["text"]
+        one = schema(REVIEW, max_tokens=60, seed=1) | {"temperature": 1.5, "stop": ["}"]}
+        handle = runtime.open(name="streams")
+        handle.append([("Q", "text")])
+        call = handle.generate(SamplingParams.build(one), stream=True)
+        chunks = [chunk.text for chunk in call.chunks()]
+        handle.close()
+        assert all(chunks)
+        assert json.loads("".join(chunks))
+        idle(runtime)
