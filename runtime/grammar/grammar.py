@@ -35,6 +35,7 @@ class Grammar:
         self.closer: Closer | None = None
         """What closes its documents, if they are JSON of one schema."""
         self._tokens: llguidance.LLMatcher | None = None
+        self._bytes: llguidance.LLMatcher | None = None
 
     def matcher(self) -> Matcher:
         """A matcher over the vocabulary's tokens, at the start of a text; raises as `check`."""
@@ -57,7 +58,9 @@ class Grammar:
     def byte_matcher(self) -> Matcher:
         """A matcher whose tokens are the 256 bytes; raises as `check`."""
         make = functools.partial(self._build, _byte_tokenizer())
-        return Matcher(make(), make, _byte_bits)
+        if self._bytes is None or self._is_spent(self._bytes):
+            self._bytes = make()
+        return Matcher(self._bytes.deep_copy(), make, _byte_bits)
 
     def _is_spent(self, native: llguidance.LLMatcher) -> bool:
         """Whether the shared automaton is in error, or was driven into it by a copy."""
