@@ -74,7 +74,10 @@ def _other_names(
             if automaton is not None
             for chars in automaton.sets(automaton.after(base))
         ]
-        more = islice(continuations(text.part, text.high, sets), 12)
+        more = [
+            *islice(continuations(text.part, text.high, sets), 12),
+            *islice(continuations(text.part, text.high, []), 4),
+        ]
         ways = [(rest, base + chr(code)) for rest, code in more]
     for rest, begun in ways:
         for name in islice(new_names(shape, present, begun), MAX_OTHERS):
