@@ -146,9 +146,7 @@ def _unique(builder: Builder, shape: ArrayShape) -> str:
                 condition = f"and({condition}, bit_count_lt(_, {shape.high}))"
             after = states[min(at + 1, width)]
             first = (comma,) if at else ()
-            rules.add(
-                states[at], *first, value, f"{after}::set_bit({number})", condition=condition
-            )
+            rules.add(states[at], *first, value, f"{after}::set_bit({number})", condition=condition)
     if len(different) < shape.low:
         return "never"
     return states[0]

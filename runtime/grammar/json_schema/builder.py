@@ -15,11 +15,11 @@ from ramet.runtime.grammar.json_schema.decimals import spellings
 from ramet.runtime.grammar.json_schema.emptiness import is_empty
 from ramet.runtime.grammar.json_schema.language import NOTHING, Language, Words, any_of
 from ramet.runtime.grammar.json_schema.normal import Schema
-from ramet.runtime.grammar.json_schema.reading import Literal, Reader, Unsupported
+from ramet.runtime.grammar.json_schema.reading import Literal, Reader, Unsupported, satisfies
 from ramet.runtime.grammar.json_schema.rules import Rules
 from ramet.runtime.grammar.json_schema.spelling import literal
 from ramet.runtime.grammar.json_schema.text import refuse
-from ramet.runtime.grammar.json_schema.values import CannotTell, holds, is_number, same
+from ramet.runtime.grammar.json_schema.values import is_number, same
 
 MAX_NODES: Final = 20_000
 """Different sets of literals."""
@@ -58,9 +58,7 @@ class Builder:
         """A terminal for punctuation, with blanks where they may be."""
         written = literal(text)
         if self._blank:
-            written = " ".join(
-                (*([self._blank] * before), written, *([self._blank] * after))
-            )
+            written = " ".join((*([self._blank] * before), written, *([self._blank] * after)))
         return self.rules.terminals.named(written)
 
     def node(self, literals: Sequence[Literal]) -> str:
@@ -92,7 +90,7 @@ class Builder:
             return None
         different: list[Any] = []
         for value in values:
-            if _satisfies(cleaned, value) and not any(same(value, other) for other in different):
+            if satisfies(cleaned, value) and not any(same(value, other) for other in different):
                 different.append(value)
             if len(different) > MAX_FINITE:
                 return None
@@ -141,9 +139,9 @@ class Builder:
     def _fill(self, name: str, literals: Literals) -> None:
         values = _enumerated(literals)
         if values is not None:
-            self._fill_values(name, [v for v in values if _satisfies(literals, v)])
+            self._fill_values(name, [v for v in values if satisfies(literals, v)])
             return
-        others = [v for v in (None, False, True) if _satisfies(literals, v)]
+        others = [v for v in (None, False, True) if satisfies(literals, v)]
         if others:
             self.rules.add(name, self._scalars(others))
         numbers = self.reader.numbers(literals)
@@ -191,9 +189,9 @@ class Builder:
         demands: dict[Any, list[Literal]] = {}
         low = max([demand[1] for demand in way if demand[0] == "min"], default=0)
         for demand in way:
-            if demand[0] == "value" and demand[1] in has:
-                demands.setdefault(demand[1], []).append(demand[2])
-            elif demand[0] == "item" and demand[1] < low:
+            if (demand[0] == "value" and demand[1] in has) or (
+                demand[0] == "item" and demand[1] < low
+            ):
                 demands.setdefault(demand[1], []).append(demand[2])
         return all(self._is_possible(found, depth) for found in demands.values())
 
@@ -223,8 +221,8 @@ class Builder:
     def _compare(self, literals: Literals, depth: int) -> bool:
         values = _enumerated(literals)
         if values is not None:
-            return any(_satisfies(literals, value) for value in values)
-        if any(_satisfies(literals, value) for value in (None, False, True)):
+            return any(satisfies(literals, value) for value in values)
+        if any(satisfies(literals, value) for value in (None, False, True)):
             return True
         reader = self.reader.fork()
         if not is_empty(reader.numbers(literals)) or not is_empty(reader.strings(literals)):
@@ -272,15 +270,6 @@ def _cleaned(literals: Sequence[Literal]) -> Literals | None:
             return None
         found[schema, must] = None
     return tuple(found)
-
-
-def _satisfies(literals: Literals, value: Any) -> bool:
-    try:
-        return all(holds(schema, value) == must for schema, must in literals)
-    except CannotTell as error:
-        raise Unsupported(error.schema, error.word, "not for values of an enumeration") from None
-    except RecursionError:
-        refuse(literals[0][0].pointer, "refers to itself without end")
 
 
 def _enumerated(literals: Literals) -> list[Any] | None:

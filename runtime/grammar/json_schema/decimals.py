@@ -13,7 +13,6 @@ from typing import Final
 
 from ramet.runtime.grammar.json_schema.language import (
     EMPTY,
-
     Chars,
     Language,
     Words,
@@ -46,6 +45,7 @@ _EXPONENT: Final = cat(
     ),
 )
 """Never beyond what a double can hold."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Decimals:
@@ -183,7 +183,9 @@ class Decimals:
             return all_of((self._unsigned, cat(mantissa, tail)))
         assert not self.exponents
         whole, decimals = _written(bound)
-        options = [cat(_NONZERO, repeat(_DIGIT, len(whole), max(self.run, len(whole))), self._fraction)]
+        options = [
+            cat(_NONZERO, repeat(_DIGIT, len(whole), max(self.run, len(whole))), self._fraction)
+        ]
         for at, digit in enumerate(whole):
             if digit < "9":
                 rest = len(whole) - at - 1
@@ -204,6 +206,7 @@ class Decimals:
         options.append(cat(begin, repeat(_ZERO, 0, self.run), _NONZERO, after))
         return all_of((self._unsigned, any_of(options)))
 
+
 def spellings(value: int | Decimal) -> Words:
     """How a schema's number is asked for: as it is written there, and as JSON writers write it."""
     if isinstance(value, int):
@@ -211,10 +214,12 @@ def spellings(value: int | Decimal) -> Words:
     found = [format(value.normalize(), "f"), format(value, "f"), repr(float(value))]
     return Words(tuple(dict.fromkeys(text for text in found if text not in ("inf", "-inf"))))
 
+
 def _written(value: Decimal) -> tuple[str, str]:
     """The digits before and after the point, without zeros that say nothing."""
     whole, _, decimals = format(value, "f").partition(".")
     return whole, decimals.rstrip("0")
+
 
 def _digits_needed(unit: int) -> int | None:
     """How many last digits tell whether a number is a multiple; None if all of them."""
@@ -226,4 +231,3 @@ def _digits_needed(unit: int) -> int | None:
             count += 1
         counts.append(count)
     return max(counts) if unit == 1 else None
-

@@ -48,9 +48,7 @@ _URI = (
     rf"|{_PCHAR}+(?:/{_PCHAR}*)*|){_END}"
 )
 _SEGMENT = rf"(?:[a-zA-Z0-9._~!$&'()*+,;=@-]|{_ENCODED})+"
-_RELATIVE = (
-    rf"(?:{_AUTHORITY}|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?|{_SEGMENT}(?:/{_PCHAR}*)*|){_END}"
-)
+_RELATIVE = rf"(?:{_AUTHORITY}|/(?:{_PCHAR}+(?:/{_PCHAR}*)*)?|{_SEGMENT}(?:/{_PCHAR}*)*|){_END}"
 
 FORMATS: Final = {
     "date": _DATE,

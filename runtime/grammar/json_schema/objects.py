@@ -11,12 +11,11 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from ramet.runtime.grammar.json_schema.language import Language, Words, all_of, not_
-from ramet.runtime.grammar.json_schema.reading import Literal, Unsupported
+from ramet.runtime.grammar.json_schema.reading import Literal, Unsupported, satisfies
 from ramet.runtime.grammar.json_schema.rules import Times
 from ramet.runtime.grammar.json_schema.search import BadPattern, Hard, search
 from ramet.runtime.grammar.json_schema.shapes import ObjectShape, Source
 from ramet.runtime.grammar.json_schema.text import refuse
-from ramet.runtime.grammar.json_schema.values import holds
 
 if TYPE_CHECKING:
     from ramet.runtime.grammar.json_schema.builder import Builder
@@ -50,7 +49,7 @@ def _settled(shape: ObjectShape) -> list[ObjectShape]:
                 if name in way.lacks:
                     continue
                 if keys is None:
-                    if not holds(literal[0], name) == literal[1]:
+                    if not satisfies([literal], name):
                         continue
                 elif not keys.has(name):
                     continue
@@ -104,7 +103,7 @@ class _Writer:
         self._rules.add(name, self._builder.token("{", after=True), start)
 
     def _may_be_named(self, name: str) -> bool:
-        return all(holds(schema, name) == must for schema, must in self._shape.names)
+        return satisfies(self._shape.names, name)
 
     def _limits(self, count: int, has_free: bool) -> None:
         shape = self._shape
@@ -168,7 +167,9 @@ class _Writer:
             first, after = self._first(count), self._more(count)
             for i, known in enumerate(loose):
                 if not seen >> i & 1:
-                    rules.add(name, *first, *self._named[known], state(seen | 1 << i, is_met, after))
+                    rules.add(
+                        name, *first, *self._named[known], state(seen | 1 << i, is_met, after)
+                    )
             if self._special is not None and not is_met:
                 rules.add(name, *first, self._special, state(seen, True, after))
             if self._free is None:
@@ -212,7 +213,9 @@ class _Writer:
                 parts.append(language if bit else not_(language))
             matched = frozenset(p for bit, p in zip(bits, patterns, strict=True) if bit)
             literals = [lit for keys, lit, _ in shape.rests if keys.covers(matched)]
-            if any(schema.always is not None and schema.always != must for schema, must in literals):
+            if any(
+                schema.always is not None and schema.always != must for schema, must in literals
+            ):
                 continue
             self._matched = matched
             cell = _Member(all_of(parts), tuple(dict.fromkeys(literals)))

@@ -39,7 +39,7 @@ from ramet.runtime.grammar.json_schema.trees import (
     any_trees,
     atom,
 )
-from ramet.runtime.grammar.json_schema.values import is_number
+from ramet.runtime.grammar.json_schema.values import CannotTell, Judge, is_number
 
 MAX_STEPS: Final = 400_000
 """Keywords that are read, counted as often as they are, before a schema is too complex."""
@@ -301,3 +301,14 @@ _BOUNDS: Final = (
     "exclusiveMaximum",
     "multipleOf",
 )
+
+
+def satisfies(literals: Sequence[Literal], value: Any) -> bool:
+    """Whether a value satisfies some literals; raises Unsupported where that isn't told by it."""
+    try:
+        judge = Judge()
+        return all(judge.holds(schema, value) == must for schema, must in literals)
+    except CannotTell as error:
+        raise Unsupported(error.schema, error.word, "what it means depends on the way there") from None
+    except RecursionError:
+        refuse(literals[0][0].pointer, "refers to itself without end")

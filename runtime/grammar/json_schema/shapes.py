@@ -35,7 +35,7 @@ from ramet.runtime.grammar.json_schema.trees import (
     any_trees,
     atom,
 )
-from ramet.runtime.grammar.json_schema.values import found
+from ramet.runtime.grammar.json_schema.values import finds
 
 Literal = tuple[Schema, bool]
 Source = tuple[Schema, str]
@@ -55,8 +55,8 @@ class Keys:
     def has(self, name: str) -> bool:
         """Whether a name is among them."""
         if self.pattern is not None:
-            return found(self.pattern, name)
-        return name not in self.names and not any(found(p, name) for p in self.patterns)
+            return finds(self.pattern, name)
+        return name not in self.names and not any(finds(p, name) for p in self.patterns)
 
     def covers(self, matched: frozenset[str]) -> bool:
         """Whether names that match these patterns, and aren't mentioned, are among them."""
@@ -203,8 +203,10 @@ def _additional(schema: Schema, given: Schema, holds: bool) -> Tree:
 
 
 def _names(schema: Schema, given: Schema, holds: bool) -> Tree:
-    return atom("names", (given, True)) if holds else atom(
-        "odd", (given, False), (schema, "propertyNames")
+    return (
+        atom("names", (given, True))
+        if holds
+        else atom("odd", (given, False), (schema, "propertyNames"))
     )
 
 
@@ -273,7 +275,9 @@ class ArrayShape:
     high: int | None = None
     single: dict[int, list[Literal]] = dataclasses.field(default_factory=dict)
     runs: list[tuple[int, Literal]] = dataclasses.field(default_factory=list)
-    counts: list[tuple[int, Literal, int, int | None, Source]] = dataclasses.field(default_factory=list)
+    counts: list[tuple[int, Literal, int, int | None, Source]] = dataclasses.field(
+        default_factory=list
+    )
     unique: Schema | None = None
     repeated: Schema | None = None
 

@@ -178,7 +178,9 @@ def _codes(ranges: Ranges) -> Iterator[str]:
                 whole.append((0xD800 + high, 0xD800 + tops))
                 first = (tops + 1) << 10
             else:
-                pairs.setdefault(high, []).append((0xDC00 + (first & 0x3FF), 0xDC00 + (end & 0x3FF)))
+                pairs.setdefault(high, []).append(
+                    (0xDC00 + (first & 0x3FF), 0xDC00 + (end & 0x3FF))
+                )
                 first = end + 1
     if whole:
         yield f"({'|'.join(_hex_of(whole, 4))})\\\\u[Dd][C-Fc-f][0-9A-Fa-f]{{2}}"

@@ -45,9 +45,7 @@ def _joined(kind: str, end: Tree, trees: Iterable[Tree]) -> Tree:
     return found[0] if len(found) == 1 else (kind, tuple(found))
 
 
-def alternatives(
-    tree: Tree, clash: Callable[[tuple[Atom, ...]], bool]
-) -> list[tuple[Atom, ...]]:
+def alternatives(tree: Tree, clash: Callable[[tuple[Atom, ...]], bool]) -> list[tuple[Atom, ...]]:
     """A tree as alternatives of atoms, less those that `clash` says nothing satisfies.
 
     Raises TooMany.
