@@ -7,7 +7,7 @@ from typing import Any
 
 from ramet.runtime.grammar.closing.automaton import FAR, Automaton
 from ramet.runtime.grammar.closing.number import Numbers, exact, is_number, of_schemas
-from ramet.runtime.grammar.closing.patterns import format_automaton, search_automaton
+from ramet.runtime.grammar.closing.patterns import format_automata, search_automata
 from ramet.runtime.grammar.closing.shapes import (
     Arrays,
     Goal,
@@ -195,13 +195,12 @@ class Expansion:
 
     def _strings(self, plain: Plain) -> Strings:
         automata: dict[Automaton, None] = {}
-        for keyword, make in (("pattern", search_automaton), ("format", format_automaton)):
+        for keyword, make in (("pattern", search_automata), ("format", format_automata)):
             for text in _values(plain, keyword):
-                automaton = make(text)
-                if automaton is None:
+                found = make(text)
+                if found is None:
                     self.sure = False
-                else:
-                    automata[automaton] = None
+                automata.update(dict.fromkeys(found or ()))
         low = max(_values(plain, "minLength"), default=0)
         return Strings(low, min(_values(plain, "maxLength"), default=None), tuple(automata))
 
@@ -251,11 +250,11 @@ class _Names:
         self.patterns: list[tuple[Automaton, Schema]] = []
         self.sure = True
         for pattern, schema in words.get("patternProperties", {}).items():
-            automaton = search_automaton(pattern)
-            if automaton is None:
+            automata = search_automata(pattern)
+            if automata is None or len(automata) != 1:
                 self.sure = False
             else:
-                self.patterns.append((automaton, schema))
+                self.patterns.append((automata[0], schema))
 
     def of(self, name: str) -> list[Schema]:
         """What the property of a name must satisfy."""
