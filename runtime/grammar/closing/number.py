@@ -83,8 +83,8 @@ class Numbers:
             found += self._more_digits(way, digits, places or b"", bool(dot))
         if not dot and digits and not exponent and not self.integer:
             found += [b"." + rest for rest in self._more_digits(way, digits, b"", True)]
-            if not found and digits != b"0":
-                found = self._more_then_places(way, digits)
+        if not (found or dot or exponent or self.integer) and digits != b"0":
+            found = self._more_then_places(way, digits)
         # Minus zero is a number that grammars tend to forget.
         return sorted(dict.fromkeys(found), key=lambda rest: (len(rest), sign + rest == b"-0"))[:8]
 
