@@ -150,7 +150,7 @@ class _Reader:
     def _item(self, item: Any, flags: int, first: bool, last: bool, depth: int) -> Pattern:
         op, value = item
         if op in (sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY):
-            return Chars(_characters(op, value, flags))
+            return Chars(characters(op, value, flags))
         if op is sre.BRANCH:
             return alt(self._sequence(s, flags, first, last, depth + 1) for s in value[1])
         if op is sre.SUBPATTERN:
@@ -211,7 +211,7 @@ def _tokens(text: str) -> Iterator[tuple[int, str]]:
         yield match.start(), match.group()
 
 
-def _characters(op: Any, value: Any, flags: int) -> charset.Ranges:
+def characters(op: Any, value: Any, flags: int) -> charset.Ranges:
     """What a literal, a class or the dot matches."""
     if op is sre.ANY:
         return charset.EVERYTHING if flags & _DOTALL else charset.complement(((10, 10),))

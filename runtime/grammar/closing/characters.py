@@ -123,11 +123,11 @@ def _picks(first: int, last: int, sets: list[Ranges]) -> Iterator[int]:
     """A few characters between two: what has to be escaped first, then what the sets have."""
     whole = common(((first, last),), ((0, 0xD7FF), (0xE000, 0x10FFFF)))
     picked: dict[int, None] = {}
-    for chars in (sets or [whole])[:8]:
-        for wanted in (common(common(chars, whole), _CONTROLS), common(chars, whole)):
-            if wanted:
-                picked[wanted[-1][1] if wanted[-1][1] < 0x80 else wanted[0][0]] = None
-                picked[wanted[0][0]] = None
+    mine = [both for chars in (sets or [whole])[:8] if (both := common(chars, whole))]
+    for chars in [*(common(chars, _CONTROLS) for chars in mine), *mine]:
+        if chars:
+            picked[chars[-1][1] if chars[-1][1] < 0x80 else chars[0][0]] = None
+            picked[chars[0][0]] = None
     yield from picked
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ramet.runtime.grammar.closing.automaton import FAR, Automaton
 from ramet.runtime.grammar.closing.number import Numbers, exact, is_number, of_schemas
-from ramet.runtime.grammar.closing.patterns import format_automaton, search_automaton
+from ramet.runtime.grammar.closing.patterns import format_automata, search_automata
 from ramet.runtime.grammar.closing.shapes import (
     Arrays,
     Goal,
@@ -118,6 +118,8 @@ class Expansion:
             options = words.get(keyword)
             if options is None:
                 continue
+            if keyword == "oneOf" and not _apart(options):
+                self.sure = False  # What two of them allow is none of it.
             if len(options) > 8 and all(map(_is_choice, options)):
                 values = [v for o in options for v in _choices(o.keywords)]
                 options = [self._keep(Schema("", keywords={"enum": values}))]
@@ -183,7 +185,7 @@ class Expansion:
         elif isinstance(value, dict) and "object" in types:
             own = {name: self._constant(part) for name, part in value.items()}
             names = dict.fromkeys(own)
-            goal.objects.append(Objects(own, names, [], lambda _: nothing, 0, None))
+            goal.objects.append(Objects(own, len(own), names, [], lambda _: nothing, 0, None))
 
     def _constant(self, value: Any) -> Goal:
         return self.goal((self._keep(Schema("", keywords={"const": value})),))
@@ -195,13 +197,12 @@ class Expansion:
 
     def _strings(self, plain: Plain) -> Strings:
         automata: dict[Automaton, None] = {}
-        for keyword, make in (("pattern", search_automaton), ("format", format_automaton)):
+        for keyword, make in (("pattern", search_automata), ("format", format_automata)):
             for text in _values(plain, keyword):
-                automaton = make(text)
-                if automaton is None:
+                found = make(text)
+                if found is None:
                     self.sure = False
-                else:
-                    automata[automaton] = None
+                automata.update(dict.fromkeys(found or ()))
         low = max(_values(plain, "minLength"), default=0)
         return Strings(low, min(_values(plain, "maxLength"), default=None), tuple(automata))
 
@@ -239,7 +240,7 @@ class Expansion:
         properties = {name: find(name) for name in declared | required}
         low = max(_values(plain, "minProperties"), default=0)
         high = min(_values(plain, "maxProperties"), default=None)
-        return Objects(properties, required, generic, find, low, high)
+        return Objects(properties, len(declared), required, generic, find, low, high)
 
 
 class _Names:
@@ -251,11 +252,11 @@ class _Names:
         self.patterns: list[tuple[Automaton, Schema]] = []
         self.sure = True
         for pattern, schema in words.get("patternProperties", {}).items():
-            automaton = search_automaton(pattern)
-            if automaton is None:
+            automata = search_automata(pattern)
+            if automata is None or len(automata) != 1:
                 self.sure = False
             else:
-                self.patterns.append((automaton, schema))
+                self.patterns.append((automata[0], schema))
 
     def of(self, name: str) -> list[Schema]:
         """What the property of a name must satisfy."""
@@ -288,6 +289,51 @@ def _is_choice(schema: Schema) -> bool:
     if not words.keys() <= {"const", "enum", "type"} or not words.keys() & {"const", "enum"}:
         return False
     return "type" not in words or words["type"] == ("string",)
+
+
+def _apart(options: list[Schema]) -> bool:
+    """Whether it is easily seen that no value satisfies two of the schemas."""
+    every = [_resolved(option) for option in options]
+    if all({"const", "enum"} & words.keys() for words in every):
+        values = [text for words in every for text in set(map(quoted, _choices(words)))]
+        return len(set(values)) == len(values)
+    if all("type" in words for words in every):
+        kinds = [kind for words in every for kind in {_wide(name) for name in words["type"]}]
+        if len(set(kinds)) == len(kinds):
+            return True
+    return _told_apart(every)
+
+
+def _wide(kind: str) -> str:
+    return "number" if kind == "integer" else kind
+
+
+def _told_apart(every: list[Words]) -> bool:
+    """Whether all are objects that have a property each with another constant."""
+    tables = [_constants(words) for words in every]
+    for name in tables[0] if tables else ():
+        values = [quoted(table[name]) for table in tables if name in table]
+        if len(set(values)) == len(every):
+            return True
+    return False
+
+
+def _constants(words: Words) -> dict[str, Any]:
+    """The required properties that are constants, of what can only be an object."""
+    if words.get("type") != ("object",):
+        return {}
+    found: dict[str, Any] = {}
+    for name, schema in words.get("properties", {}).items():
+        values = _choices(schema.keywords) if {"const", "enum"} & schema.keywords.keys() else []
+        if len(values) == 1 and name in words.get("required", ()):
+            found[name] = values[0]
+    return found
+
+
+def _resolved(schema: Schema) -> Words:
+    """A schema's keywords, or those of what is nothing but a reference's."""
+    words = schema.keywords
+    return words["$ref"].keywords if words.keys() == {"$ref"} else words
 
 
 def _types(plain: Plain) -> frozenset[str]:

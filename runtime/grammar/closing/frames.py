@@ -91,9 +91,9 @@ class Frame:
         for alternative in self.alternatives:
             shape = alternative.shape
             assert isinstance(shape, Objects)
-            at = shape.order.get(key, len(shape.order))
+            at = shape.order.get(key, shape.num_declared)
             needed = alternative.needed - shape.costs.get(key, 0)
-            after = Alternative(shape, alternative.parents, needed, at + (at < len(shape.order)))
+            after = Alternative(shape, alternative.parents, needed, min(at + 1, shape.num_declared))
             (kept if at >= alternative.last else strays).append(after)
         names = (key, self.names)
         return Frame(self._least, self.outer, tuple(kept or strays), self.count + 1, names)

@@ -40,21 +40,40 @@ def _names(
     """(the rest of a key with its quote, the key)."""
     shape = alternative.shape
     assert isinstance(shape, Objects)
-    begun = b"" if text is None else b'"' + text.raw
     missing = [n for n in shape.required if n not in present and shape.order[n] >= alternative.last]
-    next_needed = min((shape.order[name] for name in missing), default=len(shape.order))
+    next_needed = min((shape.order[name] for name in missing), default=shape.num_declared)
     found = []
     for name, at in shape.order.items():
         if alternative.last <= at <= next_needed and name not in present:
-            written = shape.names[name]
             least = shape.properties[name].least
-            if least < FAR and written.startswith(begun):
-                cost = 0 if at == next_needed else least
-                found.append((len(written) + cost, written[len(begun) :], name))
+            rest = rest_of(name, shape.names[name], text) if least < FAR else None
+            if rest is not None:
+                cost = 0 if name in shape.required else least
+                found.append((len(rest) + cost, rest, name))
     found.sort()
     yield from ((rest, name) for _, rest, name in found[:MAX_DECLARED])
-    if not missing:
+    if next_needed == shape.num_declared:
         yield from islice(_other_names(shape, present, text), MAX_OTHERS)
+
+
+def rest_of(name: str, written: bytes, text: Text | None) -> bytes | None:
+    """What makes a begun key or string a certain one, `written` by itself; None if nothing does."""
+    if text is None:
+        return written
+    if written.startswith(b'"' + text.raw):
+        return written[1 + len(text.raw) :]
+    if b"\\" not in text.raw:
+        return None
+    base = decoded(text.raw[: len(text.raw) - len(text.part) - (6 if text.high else 0)])
+    if not name.startswith(base):
+        return None
+    if not text.part and not text.high:
+        return quoted(name[len(base) :])[1:]
+    code = ord(name[len(base)]) if len(name) > len(base) else -1
+    for rest, found in islice(continuations(text.part, text.high, [((code, code),)]), 16):
+        if found == code:
+            return rest + quoted(name[len(base) + 1 :])[1:]
+    return None
 
 
 def _other_names(
@@ -74,7 +93,10 @@ def _other_names(
             if automaton is not None
             for chars in automaton.sets(automaton.after(base))
         ]
-        more = islice(continuations(text.part, text.high, sets), 12)
+        more = [
+            *islice(continuations(text.part, text.high, sets), 12),
+            *islice(continuations(text.part, text.high, []), 4),
+        ]
         ways = [(rest, base + chr(code)) for rest, code in more]
     for rest, begun in ways:
         for name in islice(new_names(shape, present, begun), MAX_OTHERS):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from ramet.runtime.grammar.closing.automaton import FAR, completion
 from ramet.runtime.grammar.closing.expansion import Expansion
-from ramet.runtime.grammar.closing.shapes import Arrays, Goal, Objects, Shape, quoted
+from ramet.runtime.grammar.closing.shapes import SHORT_NAME, Arrays, Goal, Objects, Shape, quoted
 
 MAX_ROUNDS = 64
 """Rounds over all goals until their lengths don't change; recursion needs more than two."""
@@ -14,6 +15,9 @@ MAX_BYTES = 1 << 20
 """A longer value counts as none."""
 MAX_KEPT = 1 << 14
 """A longer text is put together again when it is asked for again."""
+
+_TAILS = ("", *"abcdefghijklmnopqrstuvwxyz", *(f"{a}{n}" for n in range(999) for a in "ab"))
+"""Ends of names, the shortest first; some always make a name that isn't taken."""
 
 Part = bytes | Goal
 
@@ -111,22 +115,11 @@ def object_rest(shape: Objects, present: Collection[str], last: int) -> list[Par
     lacking = shape.low - len(present) - len(names)
     more: list[str] = []
     if lacking > 0:
-        optional = [
-            name
-            for name, goal in shape.properties.items()
-            if goal.least < FAR
-            and name not in shape.required
-            and name not in present
-            and shape.order[name] >= last
-        ]
-        optional.sort(key=lambda name: len(shape.names[name]) + shape.properties[name].least)
-        names += optional[:lacking]
-        for name in new_names(shape, present):
-            if len(more) >= lacking - len(optional):
-                break
-            more.append(name)
-        if len(more) < lacking - len(optional):
+        chosen = list(islice(_fillers(shape, present, last), lacking))
+        if len(chosen) < lacking:
             return None
+        names += [name for name in chosen if name in shape.properties]
+        more = [name for name in chosen if name not in shape.properties]
     parts: list[Part] = []
     comma = b"," if present else b""
     for name in [*sorted(names, key=shape.order.__getitem__), *more]:
@@ -138,19 +131,39 @@ def object_rest(shape: Objects, present: Collection[str], last: int) -> list[Par
     return [*parts, b"}"]
 
 
+def _fillers(shape: Objects, present: Collection[str], last: int) -> Iterator[str]:
+    """Properties that needn't be there, the shortest first.
+
+    Shortest first also means that a recursive one is never within itself for ever.
+    """
+    optional = [
+        (len(shape.names[name]) + goal.least, name)
+        for name, goal in shape.properties.items()
+        if goal.least < FAR
+        and name not in shape.required
+        and name not in present
+        and shape.order[name] >= last
+    ]
+    optional.sort()
+    others = min((goal.least for _, goal in shape.generic), default=FAR) + SHORT_NAME
+    yield from (name for cost, name in optional if cost <= others)
+    yield from new_names(shape, present)
+    yield from (name for cost, name in optional if cost > others)
+
+
 def new_names(shape: Objects, present: Collection[str], begun: str = "") -> Iterator[str]:
     """Short names that aren't declared and that an object may still have, all with a beginning."""
     for automaton, goal in sorted(shape.generic, key=lambda pair: pair[1].least):
         if goal.least >= FAR:
             continue
         if automaton is None:
-            tails = ["", *"abcdefghijklmnopqrstuvwxyz"]
-            tails += [f"{tail}{number}" for number in range(200) for tail in "ab"]
+            tails: Iterable[str] = _TAILS
         else:
             state = automaton.after(begun)
             found = (completion([automaton], [state], low, None) for low in range(4))
-            tails = [tail.decode() for tail in found if tail is not None and b"\\" not in tail]
-        for tail in dict.fromkeys(tails):
+            usable = (tail for tail in found if tail is not None and b"\\" not in tail)
+            tails = dict.fromkeys(tail.decode() for tail in usable)
+        for tail in tails:
             name = begun + tail
             if name not in shape.properties and name not in present and shape.child(name):
                 yield name

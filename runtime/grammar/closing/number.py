@@ -75,22 +75,23 @@ class Numbers:
             return [b""] if _WHOLE.fullmatch(text) else [b"0"]
         sign, digits, dot, places, exponent, _ = match.groups()
         found = [b""] if self.takes(text) else []
+        way = -1 if sign else 1
         if exponent:
             rests = (b"0", b"1", b"2", b"3", b"5", b"9", b"00", b"01", b"10")
             found += [rest for rest in rests if self.takes(text + rest)]
         elif dot or digits != b"0":
-            found += self._more_digits(-1 if sign else 1, digits, places or b"")
+            found += self._more_digits(way, digits, places or b"", bool(dot))
         if not dot and digits and not exponent and not self.integer:
-            found += [b"." + rest for rest in self._more_digits(-1 if sign else 1, digits, b"", 1)]
-            if not found and digits != b"0":
-                found = self._more_then_places(-1 if sign else 1, digits)
-        return sorted(dict.fromkeys(found), key=len)[:8]
+            found += [b"." + rest for rest in self._more_digits(way, digits, b"", True)]
+        if not (found or dot or exponent or self.integer) and digits != b"0":
+            found = self._more_then_places(way, digits)
+        # Minus zero is a number that grammars tend to forget.
+        return sorted(dict.fromkeys(found), key=lambda rest: (len(rest), sign + rest == b"-0"))[:8]
 
-    def _more_digits(self, sign: int, digits: bytes, places: bytes, least: int = 0) -> list[bytes]:
-        """Digits to add, of which the first are places if there are `places` or `least` is 1."""
+    def _more_digits(self, sign: int, digits: bytes, places: bytes, after: bool) -> list[bytes]:
+        """Digits to add, `after` the point or before."""
         fixed = int(digits + places or b"0")
         found: list[bytes] = []
-        after = bool(places) or least == 1
         for more in range(1, self.worst):
             scale = 10 ** (len(places) + more if after else 0)
             first = fixed * 10**more
@@ -118,7 +119,7 @@ class Numbers:
                 last = min(last, math.floor(high[0] * sign))
             for whole in sorted({first, min(first + 1, last), last}) if first <= last else ():
                 text = b"%d" % whole
-                places = self._more_digits(sign, text, b"", 1)
+                places = self._more_digits(sign, text, b"", True)
                 if places and len(text) == len(digits) + more:
                     return [text[len(digits) :] + b"." + each for each in places]
         return []

@@ -139,7 +139,7 @@ class Arrays:
 
 
 class Objects:
-    """Objects by name: declared ones in their order, then others."""
+    """Objects by name: declared ones in their order, then others in any."""
 
     __slots__ = (
         "_sorted",
@@ -149,6 +149,7 @@ class Objects:
         "high",
         "low",
         "names",
+        "num_declared",
         "order",
         "properties",
         "required",
@@ -158,6 +159,7 @@ class Objects:
     def __init__(
         self,
         properties: dict[str, Goal],
+        num_declared: int,
         required: dict[str, None],
         generic: list[tuple[Automaton | None, Goal]],
         find: Callable[[str], Goal],
@@ -165,7 +167,8 @@ class Objects:
         high: int | None,
     ) -> None:
         self.properties = properties
-        """In the order in which they have to come."""
+        """Those with names, the declared ones first and in their order."""
+        self.num_declared = num_declared
         self.required = required
         self.generic = generic
         """Other names: what they match (None: anything else), and what they have."""
@@ -173,7 +176,8 @@ class Objects:
         """What a name that isn't declared has."""
         self.low = low
         self.high = high
-        self.order = {name: at for at, name in enumerate(properties)}
+        self.order = {name: min(at, num_declared) for at, name in enumerate(properties)}
+        """The place of a name; all names that aren't declared have the last."""
         self.names = {name: quoted(name) for name in properties}
         self.costs: dict[str, int] = {}
         """Bytes of a required property, comma included."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from ramet.runtime.grammar.closing.automaton import FAR
 from ramet.runtime.grammar.closing.frames import MAX_ALTERNATIVES, Frame, opened
-from ramet.runtime.grammar.closing.keys import decoded, key_closings
+from ramet.runtime.grammar.closing.keys import decoded, key_closings, rest_of
 from ramet.runtime.grammar.closing.least import Least
 from ramet.runtime.grammar.closing.number import Numbers
-from ramet.runtime.grammar.closing.shapes import Goal, Literals, Objects, Shape, Strings
+from ramet.runtime.grammar.closing.shapes import Goal, Literals, Objects, Shape, Strings, quoted
 from ramet.runtime.grammar.closing.text import LONGEST_PART, Text
 
 MAX_CANDIDATES = 16
@@ -23,6 +23,8 @@ rest of a string, of a key, of a number or a word; something that isn't JSON."""
 _WORD_BYTES = re.compile(rb"[-+.0-9A-Za-z]*")
 _SPACE = b" \t\n\r"
 _MAX_KEY = 1 << 16
+MAX_ESCAPED = 256
+"""Literals tried for a string that has escapes in it."""
 
 Candidate = tuple[bytes, tuple[int, ...]]
 """What completes the current item, and by which of the frame's alternatives."""
@@ -112,11 +114,10 @@ class Walk:
                 isinstance(shape, Objects) and shape.may_begin(key, needed > 0)
                 for shape, _, needed, _ in self._frame.alternatives
             )
-        begun = b'"' + self._text.raw
         return any(
             self._text.leads_on(shape)
             if isinstance(shape, Strings)
-            else isinstance(shape, Literals) and shape.begins(begun)
+            else isinstance(shape, Literals) and any(True for _ in self._literal_rests(shape))
             for shape, _ in self._leaves
         )
 
@@ -188,8 +189,7 @@ class Walk:
     def _leaf_candidates(self) -> Iterator[Candidate]:
         for shape, parents in self._leaves:
             if isinstance(shape, Literals):
-                begun = self._word if self._text is None else b'"' + self._text.raw
-                rests = sorted((t[len(begun) :] for t in shape.beginning(begun)), key=len)[:8]
+                rests = sorted(self._literal_rests(shape), key=len)[:8]
             elif isinstance(shape, Numbers):
                 rests = shape.completions(self._word)
             else:
@@ -198,6 +198,19 @@ class Walk:
                 rests = self._text.completions(shape)
             for rest in rests:
                 yield rest, parents
+
+    def _literal_rests(self, shape: Literals) -> Iterator[bytes]:
+        text = self._text
+        if text is not None and b"\\" in text.raw:
+            # Letters may be written as escapes.
+            for literal in shape.texts[:MAX_ESCAPED]:
+                if literal[:1] == b'"':
+                    rest = rest_of(decoded(literal[1:-1]), literal, text)
+                    if rest is not None:
+                        yield rest
+        else:
+            begun = self._word if text is None else b'"' + text.raw
+            yield from (literal[len(begun) :] for literal in shape.beginning(begun))
 
     def _expect_value(self, key: str | None) -> None:
         self._goals = self._frame.children(key)
@@ -238,7 +251,7 @@ class Walk:
         if byte == 0x22:
             strings = [s for s, _ in leaves if isinstance(s, Strings)]
             automata = {a: None for s in strings for a in s.automata}
-            keeps = max((s.worst for s, _ in leaves if isinstance(s, Literals)), default=0)
+            keeps = 6 * max((s.worst for s, _ in leaves if isinstance(s, Literals)), default=0)
             self._text = Text(any(s.tracked for s in strings), tuple(automata), keeps)
             self._mode = _STRING
         else:
@@ -297,7 +310,10 @@ class Walk:
     def _takes_string(self, shape: Shape) -> bool:
         assert self._text is not None
         if isinstance(shape, Literals):
-            return shape.has(b'"' + self._text.raw + b'"')
+            raw = self._text.raw
+            return shape.has(b'"' + raw + b'"') or (
+                b"\\" in raw and shape.has(quoted(decoded(raw)))
+            )
         return isinstance(shape, Strings) and self._text.fits(shape)
 
     def _finish(self, fits: Iterable[bool]) -> None:
