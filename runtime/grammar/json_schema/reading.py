@@ -229,7 +229,7 @@ class Reader:
                 return self._decimals.integers
             if self._decimals.exponents:
                 raise _NeedsPlain
-            return not_(self._decimals.whole)
+            return self._other(self._decimals.whole)
         return algebra.every if (kind in names) == holds else algebra.nothing
 
     def _values(self, schema: Schema, word: str, given: Any, holds: bool, kind: str) -> Any:
@@ -243,7 +243,8 @@ class Reader:
                 return any_of(map(spellings, numbers))
             if numbers and self._decimals.exponents:
                 raise _NeedsPlain
-            return not_(any_of(self._decimals.equal(Decimal(value)) for value in numbers))
+            same_numbers = any_of(self._decimals.equal(Decimal(value)) for value in numbers)
+            return self._other(same_numbers)
         wanted = list if kind == "array" else dict
         same = [
             self._read(self.made.constant(value, schema, word, at), holds, kind)
@@ -267,6 +268,10 @@ class Reader:
         except Hard as error:
             raise Unsupported(schema, word, f"{given!r:.200}: {error}") from None
 
+    def _other(self, numbers: Language) -> Language:
+        """The numbers that a language lacks."""
+        return all_of((self._decimals.every, not_(numbers)))
+
     def _bound(self, schema: Schema, word: str, given: Decimal, holds: bool) -> Language:
         decimals = self._decimals
         if decimals.exponents and (given or word == "multipleOf"):
@@ -281,9 +286,9 @@ class Reader:
             case "exclusiveMinimum":
                 found = decimals.above(given)
             case "maximum":
-                found = not_(decimals.above(given))
+                found = self._other(decimals.above(given))
             case "exclusiveMaximum":
-                found = not_(decimals.at_least(given))
+                found = self._other(decimals.at_least(given))
             case _:
                 multiples = decimals.multiples(given)
                 if multiples is None:
@@ -291,7 +296,7 @@ class Reader:
                         schema, word, f"{given}: only steps of which the last digits tell all"
                     )
                 found = multiples
-        return found if holds else not_(found)
+        return found if holds else self._other(found)
 
 
 _BOUNDS: Final = (

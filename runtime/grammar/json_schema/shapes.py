@@ -382,10 +382,12 @@ def object_(way: tuple[Atom, ...]) -> ObjectShape:
                     shape.declared.setdefault(name)
             case ("rest", keys, literal, source):
                 shape.rests.append((keys, literal, source))
+                shape.mentioned.update(dict.fromkeys(sorted(keys.names)))
             case ("names", literal):
                 shape.names.append(literal)
             case ("some", keys, literal, source):
                 shape.somes.append((keys, literal, source))
+                shape.mentioned.update(dict.fromkeys(sorted(keys.names)))
             case ("odd", literal, source):
                 shape.somes.append((None, literal, source))
     return shape
