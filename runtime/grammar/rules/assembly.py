@@ -17,7 +17,13 @@ def source(kind: str, book: Book) -> Source:
     plan = Plan(solved(kind, book))
 
     def refuse(terminal: int, skip: int) -> None:
-        raise GrammarError(f"{kind}: {terminal} {skip}")
+        ignored = book.labels.get(skip, "a terminal")
+        before = book.labels.get(terminal, "another terminal")
+        raise GrammarError(
+            f"{kind}: %ignore {ignored}: where it begins can't be told: it can go on with what "
+            f"follows {before}, or {before} can begin within it; let them begin with different "
+            "characters"
+        )
 
     make_exact(plan, refuse)
     return Source(written(kind, plan))

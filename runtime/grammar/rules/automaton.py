@@ -1,4 +1,4 @@
-"""Automata of terminals, for one question: can a text of one be the beginning of another's?
+"""Automata of terminals, over classes of characters.
 
 Positions are those of Glushkov (1961), sets of them the bits of an int. Large counts are taken as
 any number, which answers the question too often with yes, and never with a wrong no.
@@ -9,17 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from ramet.runtime.grammar.charset import Ranges
+from ramet.runtime.grammar.charset import Ranges, union
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Nodes, Ref, Repeat
 
 MAX_POSITIONS = 3000
 """Larger terminals are taken to conflict with all that begin alike."""
 MAX_WRITTEN = 100
 """Positions that counts may add up to where they are taken exactly."""
-MAX_PAIRS = 3000
-"""States that a comparison may visit before it gives up, and takes the answer to be yes."""
-
-ANY_BYTE = (1 << 256) - 1
 
 
 class Alphabet:
@@ -35,15 +31,18 @@ class Alphabet:
         masks = [0] * len(known)
         classes: dict[int, int] = {}
         self._leads: list[int] = []
+        self._spans: list[list[tuple[int, int]]] = []
         members, begin = 0, 0
         for point in sorted(events):
             if members:
                 atom = classes.setdefault(members, len(classes))
                 if atom == len(self._leads):
                     self._leads.append(0)
+                    self._spans.append([])
                     for number in bits(members):
                         masks[number] |= 1 << atom
                 self._leads[atom] |= _lead_bytes(begin, point - 1)
+                self._spans[atom].append((begin, point - 1))
             members ^= events[point]
             begin = point
         self._masks = dict(zip(known, masks, strict=True))
@@ -51,6 +50,10 @@ class Alphabet:
     def mask(self, ranges: Ranges) -> int:
         """A set's classes."""
         return self._masks[ranges]
+
+    def ranges(self, mask: int) -> Ranges:
+        """The set of the classes."""
+        return union(span for atom in bits(mask) for span in self._spans[atom])
 
     def lead_bytes(self, mask: int) -> int:
         """The bytes that characters of the classes begin with in UTF-8, as bits."""
@@ -170,78 +173,12 @@ class Automaton:
             yield part
 
 
-def beginnings(nodes: Nodes, roots: Iterable[int], alphabet: Alphabet) -> tuple[dict[int, int], set[int]]:
-    """The classes that texts of regular nodes and of their parts begin with; and those of them that
-    can be empty."""
-    first: dict[int, int] = {}
-    empty: set[int] = set()
-    for node in nodes.within(roots):
-        first[node] = 0
-        match nodes[node]:
-            case Chars(ranges):
-                first[node] = alphabet.mask(ranges)
-            case Cat(parts):
-                for part in parts:
-                    first[node] |= first[part]
-                    if part not in empty:
-                        break
-                else:
-                    empty.add(node)
-            case Alt(parts):
-                for part in parts:
-                    first[node] |= first[part]
-                if not empty.isdisjoint(parts):
-                    empty.add(node)
-            case Repeat(body, low, _):
-                first[node] = first[body]
-                if low == 0 or body in empty:
-                    empty.add(node)
-    return first, empty
-
-
-def compared(one: Automaton, other: Automaton, alphabet: Alphabet) -> tuple[bool, int, int]:
-    """Whether two terminals have a text in common; and the bytes with which one's text goes on as
-    a beginning of the other's, and the other's of the one's."""
-    if not one.first & other.first:
-        return False, 0, 0
-    if not (one.is_known and other.is_known):
-        return True, ANY_BYTE, ANY_BYTE
-    common = False
-    onward = [0, 0]
-    seen = {(0, 0)}
-    waiting = [(0, 0)]
-    while waiting:
-        here, there = waiting.pop()
-        ours, theirs = one.moves(here), other.moves(there)
-        ends = bool(here) and one.accepts(here), bool(there) and other.accepts(there)
-        common = common or all(ends)
-        if ends[0]:
-            onward[0] |= _union(theirs)
-        if ends[1]:
-            onward[1] |= _union(ours)
-        for mask, state in ours:
-            for mask2, state2 in theirs:
-                if mask & mask2 and (state, state2) not in seen:
-                    seen.add((state, state2))
-                    waiting.append((state, state2))
-        if len(seen) > MAX_PAIRS:
-            return True, ANY_BYTE, ANY_BYTE
-    return common, alphabet.lead_bytes(onward[0]), alphabet.lead_bytes(onward[1])
-
-
 def bits(number: int) -> Iterator[int]:
     """The positions of a number's bits, ascending."""
     while number:
         low = number & -number
         yield low.bit_length() - 1
         number ^= low
-
-
-def _union(moves: list[tuple[int, int]]) -> int:
-    found = 0
-    for mask, _ in moves:
-        found |= mask
-    return found
 
 
 def _lead_bytes(first: int, last: int) -> int:

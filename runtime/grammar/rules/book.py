@@ -23,6 +23,8 @@ class Book:
     as long as it can be, and none is ever split or merged with what stands beside it."""
     skip_rule: int = -1
     """The rule whose mention means any number of skips; -1 if there is none."""
+    labels: dict[int, str] = dataclasses.field(default_factory=dict)
+    """What users call some nodes, for messages."""
 
 
 class Places:

@@ -16,14 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ramet.runtime.grammar.rules import graph
-from ramet.runtime.grammar.rules.automaton import (
-    Alphabet,
-    Automaton,
-    beginnings,
-    bits,
-    compared,
-)
-from ramet.runtime.grammar.rules.nodes import Chars
+from ramet.runtime.grammar.rules.automaton import bits
+from ramet.runtime.grammar.rules.comparing import Comparisons
 from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
 
 MAX_TERMINALS = 2000
@@ -39,7 +33,8 @@ def make_exact(plan: Plan, refuse: Callable[[int, int], None]) -> None:
     what may follow the terminal; it raises.
     """
     budget = _Budget(MAX_STEPS)
-    comparisons = _Comparisons(plan)
+    roots = [item.node for item in plan.items if isinstance(item, Terminal)]
+    comparisons = Comparisons(plan.book.nodes, roots)
     while True:
         terminals = plan.terminals()
         if len(terminals) > MAX_TERMINALS or budget.left <= 0:
@@ -79,49 +74,11 @@ class _Budget:
         self.left = left
 
 
-class _Comparisons:
-    """What is known of pairs of terminals' nodes."""
-
-    def __init__(self, plan: Plan) -> None:
-        nodes = plan.book.nodes
-        roots = [item.node for item in plan.items if isinstance(item, Terminal)]
-        within = nodes.within(roots)
-        inner = (nodes[node] for node in within)
-        self._nodes = nodes
-        self.alphabet = Alphabet(node.ranges for node in inner if isinstance(node, Chars))
-        self.first, self._empty = beginnings(nodes, roots, self.alphabet)
-        self._automata: dict[int, Automaton] = {}
-        self._known: dict[tuple[int, int], tuple[bool, int, int]] = {}
-
-    def is_empty(self, node: int) -> bool:
-        """Whether the empty text is one of a node."""
-        return node in self._empty
-
-    def onward(self, one: int, other: int) -> tuple[bool, int]:
-        """Whether they have a text in common, and the bytes with which a text of `one` goes on as
-        the beginning of one of `other`."""
-        low, high = min(one, other), max(one, other)
-        found = self._known.get((low, high))
-        if found is None:
-            if self.first[one] & self.first[other]:
-                found = compared(self._automaton(low), self._automaton(high), self.alphabet)
-            else:
-                found = False, 0, 0
-            self._known[low, high] = found
-        return found[0], found[1] if one == low else found[2]
-
-    def _automaton(self, node: int) -> Automaton:
-        if node not in self._automata:
-            made = Automaton(self._nodes, node, self.alphabet, self.first[node])
-            self._automata[node] = made
-        return self._automata[node]
-
-
 class _Rows:
     """Which terminals may be allowed at once, as bits of their numbers in `terminals`."""
 
     def __init__(
-        self, plan: Plan, terminals: list[int], comparisons: _Comparisons, budget: _Budget
+        self, plan: Plan, terminals: list[int], comparisons: Comparisons, budget: _Budget
     ) -> None:
         self._plan = plan
         self._terminals = terminals

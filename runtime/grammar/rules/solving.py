@@ -12,6 +12,7 @@ turn, recursion at the right end a step for each turn that is still open.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 
@@ -30,7 +31,7 @@ MAX_WAYS = 1000
 MAX_INLINED = 200
 """Mutual rules of which those used once are written out."""
 
-_Row = dict[int, int]
+Row = dict[int, int]
 """Of a rule: what stands beside each rule at its end, by that rule; -1 for what ends otherwise."""
 
 
@@ -47,7 +48,7 @@ def solved(kind: str, book: Book) -> Book:
     solver = _Solver(book, bodies)
     for component in graph.components(book.start, lambda rule: nodes.rules(bodies[rule])):
         solver.settle(component)
-    return Book(nodes, book.names, bodies, book.start, book.skips, book.skip_rule)
+    return dataclasses.replace(book, bodies=bodies)
 
 
 class _Solver:
@@ -81,7 +82,7 @@ class _Solver:
             return False
         for at_left in (True, False):
             rows = _equations(self._nodes, component, self._bodies, at_left)
-            if rows is not None and (found := _eliminated(self._nodes, rows, at_left)) is not None:
+            if rows is not None and (found := eliminated(self._nodes, rows, at_left)) is not None:
                 for rule, body in found.items():
                     self._bodies[rule] = body
                     if fits(self._nodes, body):
@@ -130,10 +131,10 @@ def _mentions(nodes: Nodes, body: int) -> Counter[int]:
 
 def _equations(
     nodes: Nodes, component: list[int], bodies: list[int], at_left: bool
-) -> dict[int, _Row] | None:
+) -> dict[int, Row] | None:
     """By rule, its row; None unless all mention each other at that end only."""
     inside = set(component)
-    rows: dict[int, _Row] = {}
+    rows: dict[int, Row] = {}
     for node in nodes.open_within([bodies[rule] for rule in component]):
         row = _row(nodes, node, rows, inside, at_left)
         if row is None:
@@ -143,8 +144,8 @@ def _equations(
 
 
 def _row(
-    nodes: Nodes, node: int, rows: dict[int, _Row], inside: set[int], at_left: bool
-) -> _Row | None:
+    nodes: Nodes, node: int, rows: dict[int, Row], inside: set[int], at_left: bool
+) -> Row | None:
     """A node's row, from those of its parts; what has none mentions no rule."""
 
     def recurs(part: int) -> bool:
@@ -170,7 +171,7 @@ def _row(
             return {-1: node}
 
 
-def _sum(nodes: Nodes, rows: Iterable[_Row]) -> _Row:
+def _sum(nodes: Nodes, rows: Iterable[Row]) -> Row:
     found: dict[int, list[int]] = {}
     for row in rows:
         for key, beside in row.items():
@@ -178,7 +179,7 @@ def _sum(nodes: Nodes, rows: Iterable[_Row]) -> _Row:
     return {key: nodes.alt(options) for key, options in found.items()}
 
 
-def _eliminated(nodes: Nodes, rows: dict[int, _Row], at_left: bool) -> dict[int, int] | None:
+def eliminated(nodes: Nodes, rows: dict[int, Row], at_left: bool) -> dict[int, int] | None:
     """The solution by Gauss's method; None if it grows too large."""
 
     def joined(inner: int, outer: int) -> int:

@@ -144,7 +144,7 @@ def written(expr: Expr, name: str, is_lark: bool) -> str:
             if (low, high) in ((0, 1), (0, None), (1, None)):
                 return inner + {(0, 1): "?", (0, None): "*", (1, None): "+"}[low, high]
             if high is None:
-                return inner + " " + (f"({inner} {inner}+)" if is_lark else f"{inner}{{1,}}")
+                return f"({inner} {inner}+)" if is_lark else inner + "{2,}"
             return inner + (f"~{low}..{high}" if is_lark else f"{{{low},{high}}}")
     raise AssertionError(expr)
 
@@ -205,3 +205,61 @@ def test_ebnf_is_the_language(rules: list[Expr]) -> None:
             ebnf_source(as_ebnf(rules))
         return
     compare(earley, ebnf_source(as_ebnf(rules)).lark)
+
+
+def lark_accepts(parser: lark.Lark, text: str) -> bool:
+    try:
+        parser.parse(text)
+    except (lark.UnexpectedInput, lark.exceptions.ParseError):
+        return False
+    except RuntimeError as error:  # A defect of Lark, where a text is whole in two ways.
+        return "multiple start symbol items" in str(error)
+    return True
+
+
+@FUZZ
+@given(grammars)
+def test_lark_is_the_language(rules: list[Expr]) -> None:
+    earley = Earley(rules)
+    if not earley.productions[0]:
+        with pytest.raises(GrammarError, match="no text satisfies it"):
+            lark_source(as_lark(rules))
+        return
+    compare(earley, lark_source(as_lark(rules)).lark)
+
+
+def accepts(beginning: llguidance.LLMatcher, text: str) -> bool:
+    state = beginning.deep_copy()
+    taken = state.try_consume_tokens(list(text.encode()))
+    return taken == len(text.encode()) and state.is_accepting()
+
+
+pieces = st.sampled_from(
+    [
+        '"a"', '"ab"', '"b"', "/a+/", "/[ab]+/", "/ab?/", "X", "Y", "x", "y", "start",
+        "/a b/", '"b"i', "Z",
+    ]
+)  # fmt: skip
+options = st.lists(pieces, min_size=1, max_size=3).map(" ".join)
+bodies = st.lists(options, min_size=1, max_size=3).map(" | ".join)
+ignores = st.sampled_from(["", "%ignore / +/\n", '%ignore " "\n%ignore "c"\n', "%ignore /c[^ ]*/\n"])
+
+
+@FUZZ
+@given(bodies, bodies, bodies, ignores)
+def test_lark_is_what_lark_takes(start: str, x: str, y: str, ignored: str) -> None:
+    """All short texts, with terminals, blanks and comments, against Lark itself."""
+    text = f"start: {start}\nx: {x}\ny: {y}\nX: /a/ | Y\nY: /b+a/\nZ: /a*b/ /c?/\n{ignored}"
+    try:
+        parser = lark.Lark(text, parser="earley", lexer="dynamic_complete")
+    except lark.exceptions.GrammarError:
+        return  # Options of a rule that are alike.
+    try:
+        beginning = matcher(lark_source(text).lark)
+    except GrammarError as error:
+        assert "no text satisfies it" in str(error) or "can't be told" in str(error)
+        return
+    for length in range(5):
+        for letters in itertools.product("ab c" if ignored else LETTERS, repeat=length):
+            document = "".join(letters)
+            assert accepts(beginning, document) == lark_accepts(parser, document), (document, text)
