@@ -43,6 +43,8 @@ class Comparisons:
             else:
                 found = False, 0, 0
             self._known[low, high] = found
+        if isinstance(self._nodes[other], Chars):
+            return found[0], 0
         return found[0], found[1] if one == low else found[2]
 
     def _automaton(self, node: int) -> Automaton:

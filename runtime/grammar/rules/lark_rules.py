@@ -173,14 +173,15 @@ class Reader:
                 node = self._range(*tree.children)
                 shown = "..".join(tree.children)
             case _:
-                node = self._literal(token)
+                node = self.literal(token)
                 shown = str(token)
         if not in_rule:
             return node
         self._labels.setdefault(node, shown)
         return self.nodes.cat([node, self._skip])
 
-    def _literal(self, token: Any) -> int:
+    def literal(self, token: Any) -> int:
+        """The node of a literal, from its token."""
         if _is_lazy(token):
             return self._lazy(token, self._pattern(token).to_regexp())
         pattern = self._pattern(token)

@@ -49,6 +49,8 @@ def first_ends(nodes: Nodes, node: int) -> int | None:
     body, low, high = repeats[0].body, repeats[0].low, repeats[0].high
     if not isinstance(inner := nodes[body], Chars) or max(low, high or 0) > MAX_TIMES:
         return None
+    if len(parts) == 1 and low == 0:
+        return nodes.empty
     alphabet = Alphabet(part.ranges for part in (*parts, inner) if isinstance(part, Chars))
     automaton = Automaton(nodes, node, alphabet, 0)
     numbers = {0: 0}

@@ -40,7 +40,8 @@ def solved(kind: str, book: Book) -> Book:
     holds = graph.productive(book)
     if not holds[book.start]:
         names = [book.names[rule] for rule in graph.empty_because(book, holds)]
-        way = " → ".join(names[-8:] if len(names) > 8 else names)
+        names = [name for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
+        way = " → ".join(names[-8:])
         raise GrammarError(f"{kind}: no text satisfies it: it never ends in a text ({way})")
     nodes = book.nodes
     barren = {rule: nodes.nowhere for rule, some in enumerate(holds) if not some}
@@ -222,7 +223,8 @@ def _flat(nodes: Nodes, rule: int, body: int) -> int:
     if not (before or after or between):
         return body
     unit = nodes.cat([_any(nodes, before), nodes.alt(plain), _any(nodes, after)])
-    return nodes.cat([unit, _any(nodes, [nodes.cat([op, unit]) for op in between])])
+    again = nodes.cat([nodes.alt(between), unit])
+    return nodes.cat([unit, nodes.repeat(again, 0, None)])
 
 
 def _any(nodes: Nodes, options: list[int]) -> int:

@@ -14,7 +14,7 @@ from ramet.runtime.grammar.lark_text import HEADER, INLINE_RANGES
 from ramet.runtime.grammar.rules.nodes import HUGE, Alt, Cat, Chars, Nodes, Repeat
 from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
 
-MAX_NESTING = 500
+MAX_NESTING = 1000
 """Rules within rules; the engine's own compiler recurses on them."""
 MAX_SIZE = 50_000
 """Terminals that the rules may mention with all their counts written out."""
