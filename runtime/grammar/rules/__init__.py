@@ -1,0 +1,1 @@
+"""Grammars of rules: the front ends of `ebnf=` and `lark=`."""

@@ -1,0 +1,212 @@
+"""Lexing: a plan is exact once the mask engine's way of reading terminals loses nothing.
+
+The engine reads with all terminals that may come next at once, takes characters as long as any of
+them can go on, and then all of those that are whole. So a text is lost if and only if a terminal A
+is whole, the next character can follow A, and it can also go on with some B that was allowed beside
+A; then B is taken apart. Terminals of single characters never go on: this comes to an end, at worst
+with a grammar over characters, where the engine's parser (Earley 1970) is exact.
+
+What may follow what, and what is allowed beside what, is computed as if a rule that ends could
+return to any of its mentions. So it takes apart more than needed at times, never less. Bytes stand
+for the characters that they begin, because the engine reads bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ramet.runtime.grammar.rules import graph
+from ramet.runtime.grammar.rules.automaton import bits
+from ramet.runtime.grammar.rules.comparing import Comparisons
+from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
+
+MAX_TERMINALS = 2000
+"""With more, all are taken apart."""
+MAX_STEPS = 1_000_000
+"""Steps in working out what is allowed beside what, in all rounds, before all are taken apart."""
+
+
+def make_exact(plan: Plan, refuse: Callable[[int, int], None]) -> None:
+    """Take terminals of a plan apart until the engine reads it exactly.
+
+    `refuse` is called with the nodes of a terminal and of a skip that can't be told apart from
+    what may follow the terminal; it raises.
+    """
+    budget = _Budget(MAX_STEPS)
+    roots = [item.node for item in plan.items if isinstance(item, Terminal)]
+    comparisons = Comparisons(plan.book.nodes, roots)
+    while True:
+        terminals = plan.terminals()
+        if len(terminals) > MAX_TERMINALS or budget.left <= 0:
+            _take_apart(plan, terminals, refuse)
+            return
+        wrong = _Rows(plan, terminals, comparisons, budget).conflicts()
+        for here, there in wrong:
+            item = plan.items[there]
+            assert isinstance(item, Terminal)
+            if item.is_skip:
+                first = plan.items[here]
+                assert isinstance(first, Terminal)
+                refuse(first.node, item.node)
+        if not wrong:
+            return
+        for there in {there for _, there in wrong}:
+            plan.split(there)
+
+
+def _take_apart(plan: Plan, terminals: Iterable[int], refuse: Callable[[int, int], None]) -> None:
+    """Leave only single characters."""
+    waiting = list(terminals)
+    while waiting:
+        at = waiting.pop()
+        item = plan.items[at]
+        if isinstance(item, Terminal) and not plan.is_single(at):
+            if item.is_skip:
+                refuse(item.node, item.node)
+            plan.split(at)
+            inner = plan.items[at]
+            assert not isinstance(inner, Call | Terminal)
+            waiting.extend(inner.items)
+
+
+class _Budget:
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class _Rows:
+    """Which terminals may be allowed at once, as bits of their numbers in `terminals`."""
+
+    def __init__(
+        self, plan: Plan, terminals: list[int], comparisons: Comparisons, budget: _Budget
+    ) -> None:
+        self._plan = plan
+        self._terminals = terminals
+        self._comparisons = comparisons
+        self._budget = budget
+        self._types = [self._terminal(at).node for at in terminals]
+        self._places: dict[int, list[int]] = {}
+        for number, node in enumerate(self._types):
+            self._places.setdefault(node, []).append(number)
+        self._sets = self._reached()
+        self._next = [self._sets[2 * at + 1] for at in terminals]
+
+    def conflicts(self) -> list[tuple[int, int]]:
+        """Items A and B where a text of A followed by what may follow it can be B's beginning."""
+        beside = self._beside()
+        bytes_after: dict[int, int] = {}
+        found: list[tuple[int, int]] = []
+        for number, at in enumerate(self._terminals):
+            after = self._next[number]
+            if after not in bytes_after:
+                bytes_after[after] = self._lead_bytes(after)
+            for node, places in self._places.items():
+                if not bytes_after[after] & self._comparisons.onward(self._types[number], node)[1]:
+                    continue
+                for other in places:
+                    if beside[number] >> other & 1 and not self._is_one_skip(number, other):
+                        found.append((at, self._terminals[other]))
+        return found
+
+    def _terminal(self, at: int) -> Terminal:
+        item = self._plan.items[at]
+        assert isinstance(item, Terminal)
+        return item
+
+    def _is_one_skip(self, number: int, other: int) -> bool:
+        return number == other and self._terminal(self._terminals[number]).is_skip
+
+    def _lead_bytes(self, numbers: int) -> int:
+        mask = 0
+        for number in bits(numbers):
+            mask |= self._comparisons.first[self._types[number]]
+        return self._comparisons.alphabet.lead_bytes(mask)
+
+    def _beside(self) -> list[int]:
+        """By number, the terminals allowed beside it."""
+        start = self._sets[2 * self._plan.start]
+        beside = [0] * len(self._terminals)
+        alike = self._alike()
+        seen = {(start, start)}
+        waiting = [(start, start)]
+        while waiting:
+            ours, theirs = waiting.pop()
+            self._budget.left -= ours.bit_count() + theirs.bit_count()
+            if self._budget.left <= 0:
+                return [(1 << len(self._terminals)) - 1] * len(self._terminals)
+            for number in bits(theirs):
+                beside[number] |= ours
+            for number in bits(ours):
+                beside[number] |= theirs
+                both = theirs & alike[number]
+                self._budget.left -= both.bit_count()
+                for other in bits(both):
+                    pair = self._next[number], self._next[other]
+                    if pair not in seen and pair[::-1] not in seen:
+                        seen.add(pair)
+                        waiting.append(pair)
+        return beside
+
+    def _alike(self) -> list[int]:
+        """By number, the terminals that have a text in common with it."""
+        masks = {node: sum(1 << place for place in places) for node, places in self._places.items()}
+        found: dict[int, int] = {}
+        for node in masks:
+            found[node] = 0
+            for other, mask in masks.items():
+                if self._comparisons.onward(node, other)[0]:
+                    found[node] |= mask
+        return [found[node] for node in self._types]
+
+    def _reached(self) -> list[int]:
+        """By state, the terminals that may come next; item i begins in state 2i and ends in
+        2i + 1."""
+        arrows = self._arrows()
+        numbers = {2 * at: number for number, at in enumerate(self._terminals)}
+        sets = [0] * len(arrows)
+        everything = range(len(arrows))
+        for component in graph.components(-1, lambda state: everything if state < 0 else arrows[state]):
+            whole = 0
+            for state in component:
+                if state < 0:
+                    continue
+                if state in numbers:
+                    whole |= 1 << numbers[state]
+                for after in arrows[state]:
+                    whole |= sets[after]
+            for state in component:
+                if state >= 0:
+                    sets[state] = whole
+        return sets
+
+    def _arrows(self) -> list[list[int]]:
+        """By state, where the text goes on without a character."""
+        arrows: list[list[int]] = [[] for _ in range(2 * len(self._plan.items))]
+        for at, item in enumerate(self._plan.items):
+            begin, end = 2 * at, 2 * at + 1
+            match item:
+                case Terminal(node):
+                    if self._comparisons.is_empty(node):
+                        arrows[begin].append(end)
+                case Sequence(items):
+                    last = begin
+                    for inner in items:
+                        arrows[last].append(2 * inner)
+                        last = 2 * inner + 1
+                    arrows[last].append(end)
+                case Choice(items):
+                    for inner in items:
+                        arrows[begin].append(2 * inner)
+                        arrows[2 * inner + 1].append(end)
+                case Many((inner,), low, high):
+                    arrows[begin].append(2 * inner)
+                    arrows[2 * inner + 1].append(end)
+                    if high != 1:
+                        arrows[2 * inner + 1].append(2 * inner)
+                    if low == 0:
+                        arrows[begin].append(end)
+                case Call(rule):
+                    root = self._plan.roots[rule]
+                    arrows[begin].append(2 * root)
+                    arrows[2 * root + 1].append(end)
+        return arrows

@@ -1,0 +1,173 @@
+"""Plan: which parts of a grammar are terminals, and which are rules over terminals.
+
+The mask engine reads terminals with automata and takes each as long as it can be; rules it follows
+exactly. A plan starts with terminals as large as they get, and is made exact by taking some apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ramet.runtime.grammar.rules import graph
+from ramet.runtime.grammar.rules.book import Book
+from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Node, Ref, Repeat
+from ramet.runtime.grammar.rules.solving import fits
+
+
+@dataclasses.dataclass(slots=True)
+class Terminal:
+    """A regular node that is read at once."""
+
+    node: int
+    is_skip: bool = False
+    """Whether it is a skip, which is taken as long as it can be, and never apart."""
+
+
+@dataclasses.dataclass(slots=True)
+class Sequence:
+    """Items one after another."""
+
+    items: list[int]
+
+
+@dataclasses.dataclass(slots=True)
+class Choice:
+    """Any of the items."""
+
+    items: list[int]
+
+
+@dataclasses.dataclass(slots=True)
+class Many:
+    """An item a number of times."""
+
+    items: list[int]
+    low: int
+    high: int | None
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """A rule."""
+
+    rule: int
+
+
+Item = Terminal | Sequence | Choice | Many | Call
+
+
+class Plan:
+    """Items by number, of all rules that the start leads to; an item is changed in its place."""
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self.items: list[Item] = []
+        self.roots: dict[int, int] = {}
+        """The item of each rule."""
+        known: dict[int, int] = {}
+        components = graph.components(
+            book.start, lambda rule: book.nodes.rules(book.bodies[rule])
+        )
+        for rule in sorted(rule for component in components for rule in component):
+            if rule == book.skip_rule:
+                self.roots[rule] = self._skips()
+            else:
+                self.roots[rule] = self._root(book.bodies[rule], known)
+        self.start = self.roots[book.start]
+
+    def terminals(self) -> list[int]:
+        """The items that are terminals."""
+        return [at for at, item in enumerate(self.items) if isinstance(item, Terminal)]
+
+    def split(self, at: int) -> None:
+        """Take a terminal apart, into what its node is made of."""
+        item = self.items[at]
+        assert isinstance(item, Terminal)
+        nodes = self.book.nodes
+        parts = [self._add(Terminal(part)) for part in nodes.parts(item.node)]
+        self.items[at] = _composed(nodes[item.node], parts)
+
+    def is_single(self, at: int) -> bool:
+        """Whether an item is a terminal of one character."""
+        item = self.items[at]
+        return isinstance(item, Terminal) and isinstance(self.book.nodes[item.node], Chars)
+
+    def _add(self, item: Item) -> int:
+        self.items.append(item)
+        return len(self.items) - 1
+
+    def _skips(self) -> int:
+        skips = [self._add(Terminal(skip, is_skip=True)) for skip in self.book.skips]
+        return self._add(Many([self._add(Choice(skips))], 0, None))
+
+    def _root(self, body: int, known: dict[int, int]) -> int:
+        nodes = self.book.nodes
+        if nodes.is_regular(body):
+            return self._regular(body)
+        for node in nodes.open_within([body]):
+            if node not in known:
+                known[node] = self._open(node, known)
+        return known[body]
+
+    def _regular(self, node: int) -> int:
+        """A terminal, or what a node that is too large or too deep for one is made of."""
+        nodes = self.book.nodes
+        if fits(nodes, node):
+            return self._add(Terminal(node))
+        made: dict[int, int] = {}
+        for part in nodes.within([node]):
+            if not fits(nodes, part):
+                items = [
+                    made[inner] if inner in made else self._add(Terminal(inner))
+                    for inner in nodes.parts(part)
+                ]
+                made[part] = self._add(_composed(nodes[part], items))
+        return made[node]
+
+    def _open(self, node: int, known: dict[int, int]) -> int:
+        """The item of a node that is no terminal, its parts that aren't either being known."""
+        match self.book.nodes[node]:
+            case Ref(rule):
+                return self._add(Call(rule))
+            case Cat(parts):
+                return self._add(Sequence(self._sequence(parts, known)))
+            case Alt(parts):
+                inner = [known[part] for part in parts if part in known]
+                return self._add(Choice(self._rest(parts, known) + inner))
+            case Repeat(body, low, high):
+                item = known[body] if body in known else self._regular(body)
+                return self._add(Many([item], low, high))
+            case Chars():
+                return self._add(Terminal(node))
+
+    def _sequence(self, parts: tuple[int, ...], known: dict[int, int]) -> list[int]:
+        items: list[int] = []
+        run: list[int] = []
+        for part in (*parts, -1):
+            if part >= 0 and part not in known:
+                run.append(part)
+                continue
+            if run:
+                items.append(self._regular(self.book.nodes.cat(run)))
+                run = []
+            if part >= 0:
+                items.append(known[part])
+        return items
+
+    def _rest(self, parts: tuple[int, ...], known: dict[int, int]) -> list[int]:
+        """The options that are regular, as one."""
+        rest = [part for part in parts if part not in known]
+        return [self._regular(self.book.nodes.alt(rest))] if rest else []
+
+
+def _composed(node: Node, items: list[int]) -> Item:
+    """What a node is, made of the items of its parts."""
+    match node:
+        case Cat():
+            return Sequence(items)
+        case Alt():
+            return Choice(items)
+        case Repeat(_, low, high):
+            return Many(items, low, high)
+        case Chars() | Ref():
+            raise ValueError("a single character can't be taken apart")
