@@ -8,6 +8,7 @@ from ramet.runtime.grammar import dialect
 from ramet.runtime.grammar.lark_text import lark_text
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
+from ramet.runtime.grammar.structural_tags import tags_source
 
 
 @functools.lru_cache(maxsize=256)
@@ -23,4 +24,6 @@ def source_of(constraint: Constraint) -> Source:
 def _source(kind: str, text: str, strict: bool, whitespace: str) -> Source:
     if kind == "regex":
         return Source(lark_text(dialect.parse(text)))
+    if kind == "structural_tags":
+        return tags_source(text, strict=strict, whitespace=whitespace, compile_part=_source)
     raise NotImplementedError(kind)
