@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
+from ramet.runtime.errors import UnsupportedFeature
 from ramet.runtime.grammar import dialect
 from ramet.runtime.grammar.lark_text import lark_text
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.structural_tags import tags_source
+
+if TYPE_CHECKING:
+    from ramet.runtime.grammar.tag_pieces import TagReader
 
 
 @functools.lru_cache(maxsize=256)
@@ -27,3 +32,21 @@ def _source(kind: str, text: str, strict: bool, whitespace: str) -> Source:
     if kind == "structural_tags":
         return tags_source(text, strict=strict, whitespace=whitespace, compile_part=_source)
     raise NotImplementedError(kind)
+
+
+@functools.lru_cache(maxsize=64)
+def tag_reader(constraint: Constraint) -> TagReader:
+    """What tells the pieces of texts under structural tags apart; raises as `source_of`."""
+    from ramet.runtime.grammar.tag_pieces import TagReader
+
+    return TagReader(
+        constraint.text,
+        strict=constraint.strict,
+        whitespace=constraint.whitespace,
+        compile_part=_source,
+    )
+
+
+def tree_of(constraint: Constraint, text: str) -> Any:
+    """The parse tree of a whole text of a `lark` or `ebnf` grammar."""
+    raise UnsupportedFeature(f"{constraint.kind}: no parse trees in this version")
