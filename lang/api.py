@@ -297,7 +297,7 @@ def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
         return _gen_choices(name, given, site)
     if "choices_method" in given:
         raise InvalidArgument("choices_method needs choices")
-    dtype = take_constraint(given, site)
+    dtype = take_constraint(given)
     texts = given.pop("return_text_in_logprobs", True)
     if not isinstance(texts, bool):
         raise InvalidArgument(f"return_text_in_logprobs={texts!r}: must be True or False")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ramet.lang.errors import InvalidArgument, UnsupportedFeature
+from ramet.lang.errors import InvalidArgument
 from ramet.lang.typed import (
     REGEXES,
     JsonReader,
@@ -38,7 +38,6 @@ CONSTRAINTS: Final[Sequence[str]] = (
 """The arguments of which a call takes at most one."""
 
 OPTIONS: Final[Sequence[str]] = (
-    "stop_regex",
     "strict",
     "whitespace",
     "close_within_budget",
@@ -56,7 +55,7 @@ _WITH: Final[Mapping[str, tuple[Any, Sequence[str]]]] = {
 """The value of an option that says what is so anyway, and the constraints that may have another."""
 
 
-def take_constraint(given: dict[str, Any], site: str) -> str | Reader | None:
+def take_constraint(given: dict[str, Any]) -> str | Reader | None:
     """Turn the arguments of `gen` that are about constraints into fields of SamplingParams.
 
     `given` are the arguments that aren't None; it is changed. Returns what reads the typed value of
@@ -66,11 +65,6 @@ def take_constraint(given: dict[str, Any], site: str) -> str | Reader | None:
     """
     options: dict[str, Any] = {name: given.pop(name) for name in OPTIONS if name in given}
     _check_options(options)
-    if "stop_regex" in options:
-        raise UnsupportedFeature(
-            f"gen(stop_regex={shown(options['stop_regex'])}) at {site}: no backend of this version "
-            "supports it"
-        )
     name = next((key for key in CONSTRAINTS if key in given), None)
     if name is None:
         for option in options:
@@ -230,9 +224,7 @@ def _with_schemas(tags: Any, types: dict[str, TypeReader], place: str = "", dept
 
 def _check_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        if name == "stop_regex":
-            check_text(name, value)
-        elif name == "whitespace":
+        if name == "whitespace":
             if value not in WHITESPACE:
                 raise InvalidArgument(
                     f"whitespace={shown(value)}: must be one of {', '.join(WHITESPACE)}"

@@ -211,11 +211,6 @@ def test_a_schema_that_contains_itself_is_refused() -> None:
         rm.gen("x", structural_tags={"format": schema})
 
 
-def test_stop_regex_is_refused_with_its_place() -> None:
-    with pytest.raises(rm.UnsupportedFeature, match=r"gen\(stop_regex='x'.*_constraints.py:\d+"):
-        rm.gen("x", stop_regex="x")
-
-
 def test_bad_tags_are_refused_at_once() -> None:
     bad = {**TAGS, "triggers": ["<b>"]}
     with pytest.raises(rm.GrammarError, match=r"structural_tags: structures\[0\].begin: '<a>'"):
