@@ -19,7 +19,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
@@ -62,8 +62,17 @@ def adapter_of(argument: str, wanted: Any) -> tuple[TypeAdapter[Any], dict[str, 
     """
     if isinstance(wanted, str):
         raise InvalidArgument(f"{argument}={shown(wanted)}: must be a type, not its name")
+    depth = 1  # Names in a type are those of the code that gives it to us.
+    while sys._getframe(depth).f_globals.get("__name__", "").startswith("ramet.lang"):
+        depth += 1
     try:
-        adapter = TypeAdapter(wanted if sys.version_info >= (3, 12) else _modern(wanted))
+        if sys.version_info < (3, 12):
+            wanted = _modern(wanted)
+        if isinstance(wanted, type) and issubclass(wanted, BaseModel):
+            frame = sys._getframe(depth)
+            names = {**frame.f_globals, **frame.f_locals}
+            wanted.model_rebuild(raise_errors=False, _types_namespace=names)
+        adapter = TypeAdapter(wanted, _parent_depth=depth + 2)
         schema = adapter.json_schema(schema_generator=_Generator, mode="validation")
         has_decimals = schema.pop(_DECIMALS, False)
     except (PydanticSchemaGenerationError, PydanticUserError, NameError, TypeError) as error:

@@ -11,7 +11,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    ForwardRef,
+    Literal,
+    get_args,
+    get_origin,
+)
 
 from ramet.lang.errors import ProgramError, UnsupportedFeature
 from ramet.lang.ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
@@ -133,10 +142,20 @@ def type_reader(argument: str, wanted: Any) -> TypeReader:
     Raises InvalidArgument naming the argument for what is no type that JSON can have,
     UnsupportedFeature without the package pydantic.
     """
+    if _has_names(wanted):  # They mean something else elsewhere.
+        return _make_reader(argument, wanted)
     try:
         return _known_reader(argument, wanted)
     except TypeError:  # Not hashable: an annotation that holds a list, say.
         return _make_reader(argument, wanted)
+
+
+def _has_names(wanted: Any) -> bool:
+    """Whether types in it are given by their names."""
+    if isinstance(wanted, (str, ForwardRef)):
+        return True
+    inner = get_args(wanted) if get_origin(wanted) is not Literal else ()
+    return any(map(_has_names, inner[:1] if get_origin(wanted) is Annotated else inner))
 
 
 def _make_reader(argument: str, wanted: Any) -> TypeReader:

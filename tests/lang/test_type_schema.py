@@ -5,12 +5,14 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import importlib.util
 import json
 import random
 import re
 import uuid
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import (
     Annotated,
     Any,
@@ -325,6 +327,39 @@ def test_what_json_has_not_is_refused(wanted: Any, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason) as caught:
         adapter_of("type", wanted)
     assert str(caught.value).startswith("type=")
+
+
+def test_names_in_a_type_are_those_of_the_code_that_gives_it() -> None:
+    class Local(BaseModel):
+        a: int
+
+    given: Any = list["Local"]
+    assert type_reader("type", given).read('[{"a":1}]') == [Local(a=1)]
+
+    def elsewhere() -> Any:
+        class Local(BaseModel):
+            b: int
+
+        return type_reader("type", given).read('[{"b":1}]') == [Local(b=1)]
+
+    assert elsewhere()
+
+
+def test_a_model_of_a_module_that_is_not_registered(tmp_path: Path) -> None:
+    """As one loaded by its path, whose models pydantic can't complete by itself."""
+    path = tmp_path / "loaded.py"
+    path.write_text(
+        "from __future__ import annotations\nfrom typing import Literal\nimport pydantic\n"
+        "from ramet.lang.typed import type_reader\n"
+        "class Model(pydantic.BaseModel):\n    a: Literal['x']\n"
+        "def read(text):\n    return type_reader('type', Model).read(text)\n"
+    )
+    spec = importlib.util.spec_from_file_location("loaded", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.read('{"a":"x"}').a == "x"
 
 
 def test_a_model_that_is_not_whole_yet_is_refused() -> None:
