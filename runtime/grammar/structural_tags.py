@@ -11,21 +11,32 @@ borders. Nothing is, because everything is over as soon as it can be:
   terminals take what they can, allows nothing but the end.
 
 A trigger inside a content is content. What would be ambiguous even so is refused: begins of which
-one begins the other, unless both contents are regular, or the begins are equal and both are JSON.
+one begins the other, unless both contents are regular, or both are JSON behind equal begins and
+before equal ends.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterable, Sequence
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 from ramet.runtime.errors import GrammarError, UnsupportedFeature
 from ramet.runtime.grammar import dialect
 from ramet.runtime.grammar.lark_text import HEADER, literal, terminal
 from ramet.runtime.grammar.source import Source
+from ramet.runtime.grammar.tag_borders import (
+    document_of,
+    either_schema,
+    flat,
+    is_open,
+    is_regular,
+    may_be_number,
+    never,
+    split_head,
+    trigger_of,
+)
 from ramet.runtime.grammar.tag_formats import (
     AnyText,
     Chain,
@@ -44,7 +55,6 @@ from ramet.runtime.request import shown
 ANY: Final = "/(?s:.*)/"
 SOME: Final = "/(?s:.+)/"
 
-_SELF_DELIMITING: Final = {"object", "array", "string", "boolean", "null"}
 _NUMBER: Final = "0123456789.eE+-"
 
 
@@ -64,62 +74,6 @@ def tags_source(text: str, *, strict: bool, whitespace: str, compile_part: Compi
     start = writer.text(read_tags(text), "", final=True)
     lines = (f"{HEADER}start: {start or _EMPTY}", *writer.lines, "")
     return Source("\n".join(lines), tuple(writer.unenforced))
-
-
-def first_stop(text: str, stops: Iterable[str], start: int = 0) -> tuple[int, str] | None:
-    """The stop that is complete first from `start` on, and where it begins; of several at once the
-    longest."""
-    found = [(at + len(stop), at, stop) for stop in stops if (at := text.find(stop, start)) >= 0]
-    return min(found)[1:] if found else None
-
-
-def trigger_of(tag: Tag, stops: Sequence[str]) -> str:
-    """The stop with which a tag begins; raises GrammarError if another one comes first in it."""
-    found = first_stop(tag.begin, stops)
-    assert found is not None
-    at, stop = found
-    if at or not tag.begin.startswith(stop):
-        _never(tag, stop)
-    return stop
-
-
-def split_head(found: Format) -> tuple[str, Format]:
-    """The text with which a format begins, and the rest."""
-    match found:
-        case Const():
-            return found.text, Const("")
-        case Tag():
-            return found.begin, dataclasses.replace(found, begin="")
-        case Chain(elements=(first, *rest)):
-            head, tail = split_head(first)
-            return head, dataclasses.replace(found, elements=(tail, *rest))
-    return "", found
-
-
-def is_open(found: Format) -> bool:
-    """Whether only what follows a format says where it ends."""
-    match found:
-        case Const():
-            return False
-        case Content():
-            return found.kind != "json_schema" or _may_be_number(found.text)
-        case Tag():
-            return not found.end and is_open(found.content)
-        case Chain():
-            return bool(found.elements) and is_open(found.elements[-1])
-        case Either():
-            return any(map(is_open, found.options))
-        case Triggered() | Separated():
-            return not (found.at_least_one and found.stop_after_first)
-    return True
-
-
-def flat(elements: Iterable[Format]) -> list[Format]:
-    """The elements of a chain, without chains among them."""
-    found: list[Format] = []
-    for element in elements:
-        found.extend(flat(element.elements) if isinstance(element, Chain) else [element])
-    return [element for element in found if element != Const("")]
 
 
 class _Writer:
@@ -190,7 +144,7 @@ class _Writer:
         for tag in found.tags:
             trigger = trigger_of(tag, stops)
             if trigger == close:
-                _never(tag, close)
+                never(tag, close)
             rest = dataclasses.replace(tag, begin=tag.begin.removeprefix(trigger))
             by_trigger.setdefault(trigger, []).append(rest)
         stop = self._terminal(" | ".join(map(literal, stops)))
@@ -237,17 +191,23 @@ class _Writer:
         if len(cluster) == 1:
             return _joined(_literal(head), self.text(rest, close, final=final))
         open_end = not final and not close
-        if all(_is_regular(rest) and not (open_end and is_open(rest)) for _, rest in cluster):
+        if all(is_regular(rest) and not (open_end and is_open(rest)) for _, rest in cluster):
             bodies = [_joined(_literal(head), self._regular(rest)) for head, rest in cluster]
             body = _joined(f"({' | '.join(body or _EMPTY for body in bodies)})", _literal(close))
             return self._terminal(body) if final and not close else self._shortest(body)
         last = cluster[-1][0]
-        if head == last and all(_is_json(rest) for _, rest in cluster):
-            bodies = [self.text(rest, close, final=final) for _, rest in cluster]
-            return _joined(_literal(head), self._rule(dict.fromkeys(bodies)))
-        both = shown(head) if head == last else f"{shown(head)} and {shown(last)}"
-        place = _place_of(cluster[-1][1]) or _place_of(rest)
-        fail(place, f"begins {both} can't be told apart")
+        documents = [document_of(rest) for _, rest in cluster]
+        ends = {found[1] for found in documents if found is not None}
+        if head == last and None not in documents and len(ends) == 1:
+            (end,) = ends
+            contents = [found[0] for found in documents if found is not None]
+            for content in contents:
+                self._check_end(content, end or close)
+            return _joined(
+                _literal(head), self._anydocument_of(contents), _literal(end), _literal(close)
+            )
+        first, second = _name_of(rest) or shown(head), _name_of(cluster[-1][1])
+        fail(second, f"can't be told apart from {first}: one begins as the other does")
 
     def _regular(self, found: Format) -> str:
         """A terminal's expression for a regular format that says itself where it ends."""
@@ -295,7 +255,26 @@ class _Writer:
             self.lines += terminal(pattern, known, f"{known}_")
         return known
 
+    def _anydocument_of(self, contents: Sequence[Content]) -> str:
+        """A rule for JSON of any of several schemas. They are one grammar: what of two would begin
+        alike would be read by the greedier one."""
+        texts = list({content.text: content for content in contents})
+        if len(texts) == 1:
+            return self._part(contents[0])
+        for content in contents:
+            source = self._source(content)  # What is wrong with one of them has its place.
+            self.unenforced += [f"{content.place}{entry}" for entry in source.unenforced]
+            if '"$id"' in content.text:
+                fail(content.place, "a schema with $id needs a begin of its own")
+        whole = Content("json_schema", either_schema(texts), contents[0].place)
+        return self._named("r", f"%lark {{\n{self._source(whole).lark}\n}}")
+
     def _part(self, found: Content) -> str:
+        source = self._source(found)
+        self.unenforced += [f"{found.place}{entry}" for entry in source.unenforced]
+        return self._named("r", f"%lark {{\n{source.lark}\n}}")
+
+    def _source(self, found: Content) -> Source:
         source = self._sources.get(key := (found.kind, found.text))
         if source is None:
             try:
@@ -303,8 +282,7 @@ class _Writer:
             except (GrammarError, UnsupportedFeature) as error:
                 raise type(error)(_at_place(found, error)) from None
             self._sources[key] = source
-        self.unenforced += [f"{found.place}{entry}" for entry in source.unenforced]
-        return self._named("r", f"%lark {{\n{source.lark}\n}}")
+        return source
 
     def _rule(self, options: Iterable[str]) -> str:
         return self._named("r", " | ".join(option or _EMPTY for option in options))
@@ -326,18 +304,11 @@ class _Writer:
 
     def _check_end(self, found: Content, close: str) -> None:
         number = found.kind == "json_schema" and close[:1] in tuple(_NUMBER)
-        if number and _may_be_number(found.text):
+        if number and may_be_number(found.text):
             fail(found.place, f"a number can't be told from the text {shown(close)} behind it")
 
 
 _EMPTY: Final = '""'
-
-
-def _never(tag: Tag, stop: str) -> NoReturn:
-    fail(
-        f"{tag.place}.begin",
-        f"{shown(tag.begin)} can never come: {shown(stop)} is complete in it first",
-    )
 
 
 def _literal(text: str) -> str:
@@ -348,32 +319,7 @@ def _joined(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
-def _is_regular(found: Format) -> bool:
-    match found:
-        case Const() | AnyText() | Content(kind="regex"):
-            return True
-        case Tag():
-            return _is_regular(found.content) and not isinstance(found.content, Tag)
-    return False
-
-
-def _is_json(found: Format) -> bool:
-    content = found.content if isinstance(found, Tag) and not found.begin else found
-    return isinstance(content, Content) and content.kind == "json_schema"
-
-
-def _may_be_number(text: str) -> bool:
-    """Whether a JSON Schema may describe a number, as far as its `type` says."""
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError):
-        return True  # Its front end will say what is wrong.
-    kinds = schema.get("type") if isinstance(schema, dict) else None
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    return not isinstance(kinds, list) or not all(kind in _SELF_DELIMITING for kind in kinds)
-
-
-def _place_of(found: Format) -> str:
+def _name_of(found: Format) -> str:
     return getattr(found, "place", "")
 
 

@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ramet.runtime.grammar import dialect
 from ramet.runtime.grammar.lark_text import lark_text
-from ramet.runtime.grammar.structural_tags import (
-    CompilePart,
-    first_stop,
-    flat,
-    is_open,
-    split_head,
-)
+from ramet.runtime.grammar.structural_tags import CompilePart
+from ramet.runtime.grammar.tag_borders import first_stop, flat, is_open, split_head
 from ramet.runtime.grammar.tag_formats import (
     AnyText,
     Chain,

@@ -107,11 +107,11 @@ def all_texts(alphabet: str, size: int) -> Any:
         ([{"begin": "aab", "regex": "(aba?b|b)*", "end": "ab"}], ["a"], "ab", 10),
         ([{"begin": "ab", "end": "aab"}], ["ab"], "ab", 10),
         ([{"begin": "<", "schema": ARRAYS, "end": ">"}], ["<"], "<>[]", 6),
-        # Two schemas behind one begin, with ends of their own.
+        # Two schemas behind one begin.
         (
             [
                 {"begin": "<", "schema": ARRAYS, "end": ">"},
-                {"begin": "<", "schema": {"type": "array", "maxItems": 0}, "end": "]"},
+                {"begin": "<", "schema": {"enum": [[[[]]]]}, "end": ">"},
             ],
             ["<"],
             "<>[]",
@@ -259,7 +259,7 @@ def test_tokens_that_cross_the_borders_of_regions(worded: Callable[..., Tokenize
         (
             [{"begin": "<a", "end": ">", "schema": CITY}, {"begin": "<ab", "end": ">"}],
             "structures[1]",
-            "'a' and 'ab' can't be told apart",
+            "can't be told apart from structures[0]: one begins as the other does",
         ),
         (
             [{"begin": "<", "end": ">", "schema": CITY}, {"begin": "<", "end": ">"}],
@@ -270,6 +270,20 @@ def test_tokens_that_cross_the_borders_of_regions(worded: Callable[..., Tokenize
             [{"begin": "<", "end": "0>", "schema": {"type": "integer"}}],
             "structures[0].schema",
             "0>",
+        ),
+        (
+            [
+                {"begin": "<", "end": ">", "schema": CITY},
+                {"begin": "<", "end": "}", "schema": CITY},
+            ],
+            "structures[1]",
+            "can't be told apart from structures[0]",
+        ),
+        (
+            [{"begin": "<", "end": ">", "schema": {"$id": "a:b"}} for _ in range(2)]
+            + [{"begin": "<", "end": ">", "schema": CITY}],
+            "structures[0].schema",
+            "$id needs a begin of its own",
         ),
         ([{"begin": "<", "end": "e", "schema": True}], "structures[0].schema", "number"),
     ],
@@ -319,6 +333,19 @@ def test_contents_are_compiled_as_asked_and_once() -> None:
         f"structures[{index}].schema/a: multipleOf" for index in range(3)
     )
     assert takes(matcher(found.lark), '<a>{ "x" : 1}>')
+
+
+def test_schemas_behind_one_begin_keep_their_references() -> None:
+    schemas = [
+        {"type": "array", "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/x"}]}, "$defs": defs}
+        for defs in ({"x": {"const": 1}}, {"x": {"const": "a"}})
+    ]
+    structures = [{"begin": "<", "schema": schema, "end": ">"} for schema in schemas]
+    made = grammar({"structures": structures, "triggers": ["<"]})
+    for text in ("<[]>", "<[1,[1]]>", '<["a",[["a"]]]>'):
+        assert takes(made, text), text
+    for text in ('<[1,"a"]>', '<[1,["a"]]>', "<[2]>"):
+        assert not takes(made, text), text
 
 
 def test_grammars_keep_their_own_names_and_blanks() -> None:
