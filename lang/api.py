@@ -89,7 +89,7 @@ def gen(
 
     - `max_tokens` (128; "context": up to the context's length), `min_tokens` (0), `ignore_eos`.
     - `stop`, a text or a list: matched in the generated text only, and no part of the value unless
-      `include_stop`; `stop_token_ids` likewise.
+      `include_stop`; `stop_token_ids` likewise, and `stop_regex` at its first match.
     - `temperature` (1; 0 is greedy), `top_p`, `top_k`, `min_p`, `frequency_penalty`,
       `presence_penalty`, `repetition_penalty`, `logit_bias` (a dict of token id to number; -100
       bans), `seed` (replaces the program's).
@@ -99,14 +99,24 @@ def gen(
     - `choices=[…]` with `choices_method` makes it a `select`.
     - `regex`: the whole text matches it, as `re.fullmatch` has it (look-around, back-references and
       word boundaries are refused). `dtype=int|float|bool|str` stands for one of `ramet.lang.ir`,
-      and `s.value(name)` is then of that type. A text that the constraint allows nothing more
-      after is over; one cut at `max_tokens` has `finish_reason` "length". A `stop` ends the text
-      only where what is left satisfies the constraint, and there it is allowed to come.
+      and `s.value(name)` is then of that type.
+    - `json_schema` (a dict or JSON text): the text is a JSON document; `s.value(name)` is parsed.
+    - `type`: a pydantic model, a dataclass, a TypedDict, an Enum, a Literal, `list[…]`, whatever
+      pydantic knows. The text is JSON (`"red"` for an Enum, with its quotes), `s.value(name)` a
+      validated value: `Colour.RED`.
+    - `lark`, `ebnf`: the text of a grammar; `s.value(name)` is the parse tree.
+    - `structural_tags` (a dict or JSON text, SGLang's or xgrammar's): free text in which a trigger
+      begins a region, such as a tool call. `s.value(name)` is a list of texts and of pairs (begin,
+      content); a `schema` may be a type.
+    - `strict=False`: what of a JSON Schema can't be enforced is checked at the end, instead of
+      being refused. `whitespace="flexible"` allows blanks in JSON. `close_within_budget=False`
+      lets `max_tokens` cut a document (`json_schema`, `type`). `jump_forward=False` samples also
+      what the constraint forces.
+    - A text that the constraint allows nothing more after is over; one cut at `max_tokens` has
+      `finish_reason` "length". A `stop` ends the text only where what is left satisfies the
+      constraint, and there it is allowed to come.
     - `priority`, `cache` and `cache_salt` replace the run's for this call; `deadline` is the
       seconds after which it ends with Cancelled if it isn't done.
-
-    The other constraints (`json_schema`, `ebnf`, `lark`, `structural_tags`, `type`) and
-    `stop_regex` raise UnsupportedFeature in this version.
 
     Raises InvalidArgument for a bad argument, GrammarError for a bad constraint, before any model
     call.
@@ -297,7 +307,7 @@ def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
         return _gen_choices(name, given, site)
     if "choices_method" in given:
         raise InvalidArgument("choices_method needs choices")
-    dtype = take_constraint(given, site)
+    dtype = take_constraint(given)
     texts = given.pop("return_text_in_logprobs", True)
     if not isinstance(texts, bool):
         raise InvalidArgument(f"return_text_in_logprobs={texts!r}: must be True or False")

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import builtins
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ramet.lang.errors import InvalidArgument, UnsupportedFeature
-from ramet.lang.typed import REGEXES
+from ramet.lang.errors import InvalidArgument
+from ramet.lang.typed import (
+    REGEXES,
+    JsonReader,
+    Reader,
+    TagsReader,
+    TreeReader,
+    TypeReader,
+    type_reader,
+)
 from ramet.runtime.grammar.front_ends import source_of
-from ramet.runtime.grammar.spec import Constraint
+from ramet.runtime.grammar.spec import WHITESPACE, Constraint
 from ramet.runtime.request import check_text, shown
 
 if TYPE_CHECKING:
     from ramet.runtime.grammar.acceptance import Acceptance
     from ramet.runtime.tokenizer import Tokenizer
 
-CONSTRAINTS: Final = (
+CONSTRAINTS: Final[Sequence[str]] = (
     "regex",
     "json_schema",
     "ebnf",
@@ -28,49 +37,54 @@ CONSTRAINTS: Final = (
 )
 """The arguments of which a call takes at most one."""
 
-OPTIONS: Final = ("stop_regex", "strict", "whitespace", "close_within_budget", "jump_forward")
+OPTIONS: Final[Sequence[str]] = (
+    "strict",
+    "whitespace",
+    "close_within_budget",
+    "jump_forward",
+)
 """What goes with them."""
 
-_TYPES: Final[Mapping[str, tuple[builtins.type, ...]]] = {
-    "json_schema": (str, Mapping, bool),
-    "ebnf": (str,),
-    "lark": (str,),
-    "structural_tags": (str, Mapping, Sequence),
-}
-_WHITESPACE: Final = ("compact", "flexible")
 _DTYPES: Final[Mapping[Any, str]] = {int: "int", float: "float", bool: "bool", str: "str"}
-_HONOURED: Final[Mapping[str, tuple[Any, ...]]] = {
-    # What this version does anyway. A jump changes the speed, never the text.
-    "strict": (True,),
-    "whitespace": ("compact",),
-    "close_within_budget": (False,),
-    "jump_forward": (True, False),
+_JSON: Final = ("json_schema", "type", "structural_tags")
+_WITH: Final[Mapping[str, tuple[Any, Sequence[str]]]] = {
+    "strict": (True, _JSON),
+    "whitespace": ("compact", _JSON),
+    "close_within_budget": (False, ("json_schema", "type")),
 }
+"""The value of an option that says what is so anyway, and the constraints that may have another."""
 
 
-def take_constraint(given: dict[str, Any], site: str) -> str | None:
-    """Turn the arguments of `gen` that are about constraints into the field `constraint`.
+def take_constraint(given: dict[str, Any]) -> str | Reader | None:
+    """Turn the arguments of `gen` that are about constraints into fields of SamplingParams.
 
-    `given` are the arguments that aren't None; it is changed. Returns the name of the `dtype`, if
-    there is one. Raises InvalidArgument for a bad argument, GrammarError for a bad regex,
-    UnsupportedFeature for what this version doesn't enforce.
+    `given` are the arguments that aren't None; it is changed. Returns what reads the typed value of
+    the call's text, if it has one: the name of a `dtype`, or a reader. Raises InvalidArgument for a
+    bad argument, GrammarError for a bad constraint, UnsupportedFeature for what this version, or an
+    installation without some package, can't do.
     """
-    options = [option for option in OPTIONS if option in given and option != "stop_regex"]
-    _take_options(given, site)
+    options: dict[str, Any] = {name: given.pop(name) for name in OPTIONS if name in given}
+    _check_options(options)
     name = next((key for key in CONSTRAINTS if key in given), None)
     if name is None:
         for option in options:
             raise InvalidArgument(f"{option} needs a constraint to go with")
         return None
-    value = given.pop(name)
-    dtype = None
-    if name == "dtype":
-        dtype = check_dtype(value)
-        value = REGEXES[dtype]
-    given["constraint"] = _constraint(
-        name, value, f"gen({name}={shown(value)}) at {site}"
-    ).to_wire()
-    return dtype
+    for option, (usual, kinds) in _WITH.items():
+        if options.get(option, usual) != usual and name not in kinds:
+            raise InvalidArgument(
+                f"{option}={shown(options[option])}: has no effect on {name}; it goes with "
+                + ", ".join(kinds)
+            )
+    constraint, reader = _constraint(
+        name, given.pop(name), options.get("strict", True), options.get("whitespace", "compact")
+    )
+    given["constraint"] = constraint.to_wire()
+    if name in _WITH["close_within_budget"][1] and "close_within_budget" in options:
+        given["close_within_budget"] = options["close_within_budget"]
+    if "jump_forward" in options:
+        given["jump_forward"] = options["jump_forward"]
+    return reader
 
 
 def check_dtype(value: object) -> str:
@@ -98,10 +112,10 @@ def accepts(
 ) -> Acceptance:
     """Whether a text satisfies a constraint, as the engine would have it; no model is needed.
 
-    The text is read byte by byte, or as the tokens of a `tokenizer`. The answer is true or false,
-    and says where the text went wrong (`position`, `reason`). Raises InvalidArgument unless exactly
-    one constraint is given, GrammarError for a bad one, UnsupportedFeature for a kind that this
-    version doesn't enforce.
+    The text is read byte by byte, or as the tokens of a `tokenizer`. JSON may have blanks, unless
+    `whitespace="compact"`. The answer is true or false, and says where the text went wrong
+    (`position`, `reason`). Raises InvalidArgument unless exactly one constraint is given,
+    GrammarError for a bad one, UnsupportedFeature where a package is missing.
     """
     # Loaded when first used: a program without it needs no tokenizer in its process.
     from ramet.runtime.grammar.acceptance import check_text_against
@@ -123,55 +137,97 @@ def accepts(
         raise InvalidArgument(
             f"accepts() takes exactly one of {', '.join(given)}, and got {len(named)}"
         )
-    _check_flag("strict", strict)
-    _check_whitespace(whitespace)
+    _check_options({"strict": strict, "whitespace": whitespace})
     if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
         raise InvalidArgument(f"tokenizer={shown(tokenizer)}: must be a Tokenizer or None")
     ((name, value),) = named.items()
-    if name == "dtype":
-        value = REGEXES[check_dtype(value)]
-    elif name == "choices":
+    if name == "choices":
         if not isinstance(value, (list, tuple)) or not value:
             raise InvalidArgument(f"choices={shown(value)}: must be a list of at least one text")
         texts = [check_text(f"choices[{index}]", choice) for index, choice in enumerate(value)]
         name, value = "regex", "|".join(map(re.escape, texts))
-    return check_text_against(_constraint(name, value, f"accepts({name}=…)"), text, tokenizer)
+    constraint, _ = _constraint(name, value, strict, whitespace)
+    return check_text_against(constraint, text, tokenizer)
 
 
-def _constraint(name: str, value: Any, where: str) -> Constraint:
-    if name in ("regex", "dtype"):
-        constraint = Constraint("regex", value)
-        source_of(constraint)
-        return constraint
-    allowed = _TYPES.get(name, (object,))
-    if not isinstance(value, allowed):
-        kinds = ", ".join(kind.__name__ for kind in allowed)
-        raise InvalidArgument(f"{name}={shown(value)}: must be one of {kinds}")
-    raise UnsupportedFeature(f"{where}: no backend of this version supports {name}")
+def _constraint(
+    name: str, value: Any, strict: bool, whitespace: str
+) -> tuple[Constraint, str | Reader | None]:
+    """What an argument asks for, checked by its front end, and what reads its texts."""
+    reader: str | Reader | None = None
+    types: dict[str, TypeReader] = {}
+    if name == "dtype":
+        reader = check_dtype(value)
+        constraint = Constraint("regex", REGEXES[reader])
+    elif name == "type" or (name == "json_schema" and hasattr(value, "model_json_schema")):
+        reader = type_reader(name, value)
+        constraint = Constraint("json_schema", reader.schema_text, strict, whitespace)
+    elif name == "json_schema":
+        reader = JsonReader()
+        constraint = Constraint(name, _json_text(name, value), strict, whitespace)
+    elif name == "structural_tags":
+        tags = _with_schemas(value, types)
+        constraint = Constraint(name, _json_text(name, tags), strict, whitespace)
+        reader = TagsReader(constraint, types)
+    else:
+        constraint = Constraint(name, value)
+        reader = None if name == "regex" else TreeReader(constraint)
+    source_of(constraint)
+    return constraint, reader
 
 
-def _take_options(given: dict[str, Any], site: str) -> None:
-    for name in OPTIONS:
-        if name not in given:
-            continue
-        value = given.pop(name)
-        if name == "stop_regex":
-            check_text(name, value)
-        elif name == "whitespace":
-            _check_whitespace(value)
-        else:
-            _check_flag(name, value)
-        if value not in _HONOURED.get(name, ()):
-            raise UnsupportedFeature(
-                f"gen({name}={shown(value)}) at {site}: no backend of this version supports it"
-            )
+def _json_text(name: str, value: Any) -> str:
+    """JSON as its text, which keeps the order of keys."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (Mapping, bool)) or (name != "json_schema" and value is True):
+        kinds = "a dict, JSON text, or a bool" if name == "json_schema" else "a dict or JSON text"
+        hint = "; a type goes with type=" if isinstance(value, type) else ""
+        raise InvalidArgument(f"{name}={shown(value)}: must be {kinds}{hint}")
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_dict)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{name}={shown(value)}: is no JSON: {error}") from None
 
 
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidArgument(f"{name}={shown(value)}: must be True or False")
+def _as_dict(value: Any) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{shown(value)} of type {type(value).__name__} is none of JSON's types")
 
 
-def _check_whitespace(value: object) -> None:
-    if value not in _WHITESPACE:
-        raise InvalidArgument(f"whitespace={shown(value)}: must be one of {', '.join(_WHITESPACE)}")
+def _with_schemas(tags: Any, types: dict[str, TypeReader], place: str = "", depth: int = 0) -> Any:
+    """Structural tags with types replaced by their schemas; `types` gets what reads them."""
+    if depth > 100:
+        raise InvalidArgument(f"structural_tags: {place}: nested too deeply")
+    if hasattr(tags, "model_dump") and not isinstance(tags, type):  # xgrammar's own classes.
+        tags = tags.model_dump(by_alias=True)
+    if isinstance(tags, Mapping):
+        found = {}
+        for key, value in tags.items():
+            here = f"{place}.{key}" if place else str(key)
+            is_schema = key in ("schema", "json_schema")
+            if is_schema and not isinstance(value, (str, bool, Mapping)):
+                types[here] = type_reader(f"structural_tags: {here}", value)
+                value = json.loads(types[here].schema_text)
+            elif not is_schema:
+                value = _with_schemas(value, types, here, depth + 1)
+            found[key] = value
+        return found
+    if isinstance(tags, (list, tuple)):
+        return [
+            _with_schemas(one, types, f"{place}[{index}]", depth + 1)
+            for index, one in enumerate(tags)
+        ]
+    return tags
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name == "whitespace":
+            if value not in WHITESPACE:
+                raise InvalidArgument(
+                    f"whitespace={shown(value)}: must be one of {', '.join(WHITESPACE)}"
+                )
+        elif not isinstance(value, bool):
+            raise InvalidArgument(f"{name}={shown(value)}: must be True or False")

@@ -13,6 +13,7 @@ from typing import Any
 from ramet.lang.choices import ChoicesMethod
 from ramet.lang.errors import InvalidArgument, ProgramError
 from ramet.lang.marked import plain_text
+from ramet.lang.typed import Reader
 from ramet.runtime.request import SamplingParams, check_text, shown
 
 
@@ -63,7 +64,7 @@ class Gen(Expr):
     """Where the call stands, as file:line."""
     logprob_texts: bool = True
     """Whether logprob entries keep the token's text."""
-    dtype: str | None = None
+    dtype: str | Reader | None = None
     """The type of `s.value(name)`, as `typed.typed_value` has it; None is the text."""
     reasoning: str | None = None
     """The family of models whose thinking is told apart (`reasoning.THINK_TAGS`), if any is."""

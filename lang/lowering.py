@@ -9,7 +9,7 @@ from ramet.lang.errors import ProgramError
 from ramet.lang.expr import Expr, Gen, RoleBegin, RoleEnd, Select, Text
 from ramet.runtime import graph
 from ramet.runtime.graph import Node
-from ramet.runtime.graph_values import Part
+from ramet.runtime.graph_values import Part, plain
 
 Parts = Callable[[str], tuple[Part, ...]]
 """Splits a text into literals and values."""
@@ -34,7 +34,7 @@ def lower(expr: Expr, parts: Parts = literal_parts) -> tuple[type[Node], dict[st
                 "name": expr.name,
                 "params": expr.fields,
                 "logprob_texts": expr.logprob_texts,
-                "dtype": expr.dtype,
+                "dtype": plain(expr.dtype),
                 "reasoning": expr.reasoning,
             }
         case Select():

@@ -7,7 +7,7 @@ for, labels. `walk.py` runs it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ramet.lang import expr
@@ -18,7 +18,7 @@ from ramet.lang.tracer import Trace
 from ramet.runtime import graph_passes
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.graph import Call, Fork, Gen, Graph, Join, Node, Read, Select, Text
-from ramet.runtime.graph_values import Part, Ref, refs_in
+from ramet.runtime.graph_values import Opaque, Part, Ref, refs_in
 from ramet.runtime.request import SamplingParams
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Plan:
             elif not isinstance(node, Call):
                 label = labels.get(node.id, graph_passes.Label(0, 1))
                 # What the scheduler counts: calls before this one, and calls after it.
-                branches[node.branch].append(_step(graph, node, (label.depth, label.remaining - 1)))
+                place = (label.depth, label.remaining - 1)
+                branches[node.branch].append(_step(graph, node, place, trace.objects))
         calls = tuple(node for node in graph.nodes if isinstance(node, Call))
         for index, node in enumerate(calls):
             branches[FIRST_CALL - index] = [Step(_compute(index), done=_nodes(node.args))]
@@ -91,7 +92,7 @@ class Plan:
         )
 
 
-def _step(graph: Graph, node: Node, label: tuple[int, int]) -> Step:
+def _step(graph: Graph, node: Node, label: tuple[int, int], objects: Sequence[object]) -> Step:
     match node:
         case Text(edge="begin", role=str(role)):
             return Step(_expression(expr.RoleBegin(role)))
@@ -102,7 +103,7 @@ def _step(graph: Graph, node: Node, label: tuple[int, int]) -> Step:
                 return Step(_expression(expr.Text("".join(map(str, node.parts)), node.special)))
             return Step(_text(node.parts, node.special), done=_nodes(node.parts))
         case Gen():
-            return Step(_gen(node, label))
+            return Step(_gen(node, label, objects))
         case Select():
             return Step(_select(node, label), done=_nodes(node.choices))
         case Fork():
@@ -126,14 +127,18 @@ def _text(parts: tuple[Part, ...], special: bool) -> Action:
     return lambda walk, branch: walk.append(branch, expr.Text(walk.text(parts), special))
 
 
-def _gen(node: Gen, label: tuple[int, int]) -> Action:
+def _gen(node: Gen, label: tuple[int, int], objects: Sequence[object]) -> Action:
     fields = dict(node.params)
+    dtype: Any = node.dtype
+    if isinstance(dtype, Opaque):
+        assert dtype.index is not None
+        dtype = objects[dtype.index]
     try:
         params = SamplingParams.build(fields)
     except InvalidArgument:  # It may fit together with the run's own fields.
         params = None
     expression = expr.Gen(
-        node.name, fields, params, node.site, node.logprob_texts, node.dtype, node.reasoning
+        node.name, fields, params, node.site, node.logprob_texts, dtype, node.reasoning
     )
     return lambda walk, branch: walk.call(branch, node.id, expression, label)
 

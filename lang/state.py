@@ -73,7 +73,8 @@ class ProgramState:
         self._branch.assign(name, GivenValue(value))
 
     def value(self, name: str) -> Any:
-        """The typed value of a variable; of free text, the text."""
+        """The typed value of a variable (`help(rm.gen)` says of what type); of free text, the text.
+        Raises ProgramError with the text for one that is cut short or that validators refuse."""
         return self._last(name).typed()
 
     async def get(self, name: str) -> Any:

@@ -99,8 +99,15 @@ class Symbols:
             self._refuse_inside(value, f"a {type(value).__name__}", [*value, *value.values()])
         elif isinstance(fields := getattr(value, "__dict__", None), dict):
             self._refuse_inside(value, f"a {type(value).__name__}", list(fields.values()))
-        self.objects.append(value)
-        return Opaque(shown(value), len(self.objects) - 1)
+        return self.keep(value)
+
+    def keep(self, value: object) -> Opaque:
+        """What stands for an object that is no plain data: it is in `objects` once."""
+        known = (index for index, found in enumerate(self.objects) if found is value)
+        index = next(known, len(self.objects))
+        if index == len(self.objects):
+            self.objects.append(value)
+        return Opaque(shown(value), index)
 
     def readable(self, text: str) -> str:
         """A message with symbols named in it, and without the characters of marks."""

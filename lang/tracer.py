@@ -20,6 +20,7 @@ from ramet.lang.lowering import lower
 from ramet.lang.reasoning import SUFFIX
 from ramet.lang.sites import call_site, raised_at
 from ramet.lang.symbols import SetValue, Symbol, Symbols, SymbolValue
+from ramet.lang.typed import Reader
 from ramet.lang.values import GatheredValue, Value
 from ramet.runtime import graph
 from ramet.runtime.graph import Graph, Node
@@ -212,6 +213,8 @@ class TraceBranch:
         name = getattr(node, "name", None)
         self._refuse_symbol("a variable's name", name)
         kind, fields = lower(node, tracer.symbols.parts)
+        if isinstance(node, Gen) and isinstance(node.dtype, Reader):
+            fields["dtype"] = tracer.symbols.keep(node.dtype)
         for key, value in (fields.get("params") or {}).items():
             self._refuse_symbol(key, value)
         number = tracer.add(kind, self.number, getattr(node, "site", None) or call_site(), **fields)

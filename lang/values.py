@@ -16,7 +16,7 @@ from ramet.lang.backends.protocol import Piece
 from ramet.lang.errors import Cancelled, ProgramError
 from ramet.lang.loops import Bell
 from ramet.lang.session import session
-from ramet.lang.typed import typed_value
+from ramet.lang.typed import Reader, typed_value
 from ramet.runtime.client.call import Call, CallResult, Chunk, Logprobs, whole
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class CallValue(Pending):
         instance: Instance,
         n: int = 1,
         logprob_texts: bool = True,
-        dtype: str | None = None,
+        dtype: str | Reader | None = None,
     ) -> None:
         self._call: Call[CallResult] | None = call
         self._instance = instance

@@ -13,6 +13,7 @@ from typing import Any
 
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.graph_values import (
+    Opaque,
     Part,
     Ref,
     from_wire,
@@ -74,8 +75,8 @@ class Gen(Node):
     """Fields of SamplingParams that the program set."""
     logprob_texts: bool = True
     """Whether entries of log-probabilities keep the tokens' texts."""
-    dtype: str | None = None
-    """The type that its value can be read as."""
+    dtype: str | Opaque | None = None
+    """The type that its value can be read as, or what reads it."""
     reasoning: str | None = None
     """The family of models whose thinking is told apart from the answer."""
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import functools
-import json
+from typing import TYPE_CHECKING, Any
 
 from ramet.runtime.grammar import dialect
-from ramet.runtime.grammar.lark_text import HEADER, lark_text
+from ramet.runtime.grammar.json_schema.front import schema_source
+from ramet.runtime.grammar.lark_text import lark_text
+from ramet.runtime.grammar.rules.ebnf import ebnf_source
+from ramet.runtime.grammar.rules.lark_rules import lark_source
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
+from ramet.runtime.grammar.structural_tags import tags_source
+
+if TYPE_CHECKING:
+    from ramet.runtime.grammar.tag_pieces import TagReader
 
 
 @functools.lru_cache(maxsize=256)
@@ -22,10 +29,35 @@ def source_of(constraint: Constraint) -> Source:
 
 
 def _source(kind: str, text: str, strict: bool, whitespace: str) -> Source:
-    if kind == "regex":
-        return Source(lark_text(dialect.parse(text)))
-    if kind == "json_schema":
-        schema = json.loads(text)
-        schema["x-guidance"] = {"whitespace_flexible": whitespace != "compact"}
-        return Source(f"{HEADER}start: %json {json.dumps(schema)}\n")
-    raise NotImplementedError(kind)
+    match kind:
+        case "regex":
+            return Source(lark_text(dialect.parse(text)))
+        case "json_schema":
+            return schema_source(text, strict=strict, whitespace=whitespace)
+        case "lark":
+            return lark_source(text)
+        case "ebnf":
+            return ebnf_source(text)
+        case "structural_tags":
+            return tags_source(text, strict=strict, whitespace=whitespace, compile_part=_source)
+    raise ValueError(f"kind={kind!r}")
+
+
+@functools.lru_cache(maxsize=64)
+def tag_reader(constraint: Constraint) -> TagReader:
+    """What tells the pieces of texts under structural tags apart; raises as `source_of`."""
+    from ramet.runtime.grammar.tag_pieces import TagReader
+
+    return TagReader(
+        constraint.text,
+        strict=constraint.strict,
+        whitespace=constraint.whitespace,
+        compile_part=_source,
+    )
+
+
+def tree_of(constraint: Constraint, text: str) -> Any:
+    """The parse tree of a whole text of a `lark` grammar, a `lark.Tree`."""
+    from ramet.runtime.grammar.rules.tree import parse_tree
+
+    return parse_tree(constraint.text, text)

@@ -19,14 +19,25 @@ INLINE_RANGES = 4
 
 def lark_text(pattern: Pattern) -> str:
     """A grammar whose texts are those of `pattern`."""
-    writer = _Writer()
+    return "\n".join((f"{HEADER}start: WHOLE", *terminal(pattern, "WHOLE", "T"), ""))
+
+
+def terminal(pattern: Pattern, name: str, prefix: str) -> list[str]:
+    """The rules of one terminal whose texts are those of `pattern`, with those of its parts, whose
+    names are `prefix` and a number."""
+    writer = _Writer(prefix)
     body = writer.expression(pattern)
-    rules = [f"{name}: {text}" for text, name in writer.terminals.items()]
-    return "\n".join((f"{HEADER}start: WHOLE", f"WHOLE: {body}", *rules, ""))
+    return [f"{name}: {body}", *(f"{part}: {text}" for text, part in writer.terminals.items())]
+
+
+def literal(text: str) -> str:
+    """A text that is not empty, as an expression."""
+    return f"/{''.join(_point(ord(char)) for char in text)}/"
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         self.terminals: dict[str, str] = {}
         """Names of terminals, by what they are."""
         self._sets: dict[Ranges, str] = {}
@@ -79,7 +90,7 @@ class _Writer:
         return self._sets[ranges]
 
     def _named(self, text: str) -> str:
-        return self.terminals.setdefault(text, f"T{len(self.terminals)}")
+        return self.terminals.setdefault(text, f"{self._prefix}{len(self.terminals)}")
 
 
 def _is_single(ranges: Ranges) -> bool:

@@ -104,3 +104,52 @@ def test_the_built_in_model_answers_in_types() -> None:
         assert typed_value("bool", state["cold"]) in (True, False)
         assert re.fullmatch(r"\d{4}-[01]\d-[0-3]\d", state["date"])
         assert state.meta("date")["finish_reason"] == "stop"
+
+
+@rm.function
+def tagged(s: rm.ProgramState) -> None:
+    s += "Calls: " + rm.gen("calls", structural_tags=CALLS, max_tokens=80)
+    s += "\nText: " + rm.gen("text", structural_tags=THINK, max_tokens=80)
+
+
+DIGITS = {"begin": "<n>", "content": {"type": "regex", "pattern": "[0-9]{1,3}"}, "end": "</n>"}
+WORD = {"begin": "<w>", "content": {"type": "regex", "pattern": "[a-z]{1,3}"}, "end": "</w>"}
+CALLS = {
+    "type": "structural_tag",
+    "format": {
+        "type": "tags_with_separator",
+        "tags": [DIGITS, WORD],
+        "separator": ", ",
+        "at_least_one": True,
+    },
+}
+THINK = {
+    "structures": [{"begin": "a", "regex": "[0-9]{2}", "end": "!"}, {"begin": "e", "end": "t"}],
+    "triggers": ["a", "e"],
+}
+
+
+def test_structural_tags_are_kept_by_a_model_that_has_no_wish_to(tiny: Runtime) -> None:
+    seeds = list(range(12))
+    states = tagged.run_batch([{} for _ in seeds], seed=seeds, backend=tiny)
+    regions = 0
+    for state in states:
+        if state.meta("calls")["constraint"]["complete"]:
+            for piece in state.value("calls"):
+                if isinstance(piece, str):
+                    assert piece == ", "
+                else:
+                    pattern = "[0-9]{1,3}" if piece.begin == "<n>" else "[a-z]{1,3}"
+                    assert re.fullmatch(pattern, piece.value)
+                    regions += 1
+        if state.meta("text")["constraint"]["complete"]:
+            for piece in state.value("text"):
+                if isinstance(piece, str):
+                    assert not re.search("[ae]", piece)
+                else:
+                    assert piece.begin == "e" or re.fullmatch("[0-9]{2}", piece.value)
+                    regions += 1
+        else:
+            with pytest.raises(rm.ProgramError, match="only the beginning"):
+                state.value("text")
+    assert regions >= 8
