@@ -2,12 +2,13 @@
 
 In a JSON string a character may stand for itself, or be escaped in one or two ways. All spellings
 of a text are one to every rule here, so that a complement is a complement; only words that a schema
-names itself, and that need no escape, are asked for without one.
+names itself (keys, `const`, `enum`) are asked for in one spelling: with the escapes that JSON needs.
 Lone surrogates are no text, and no spelling has them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -96,9 +97,9 @@ class Terminals:
             return self.named('"a" & "b"')
         written = []
         for text in texts:
-            if not quoted or (wanted and _is_plain(text)):
-                # No text that needs no escape is asked for with one.
-                written.append(literal(text))
+            if not quoted or wanted:
+                # What is asked for has one spelling: it can then be forced.
+                written.append(literal(canonical(text) if quoted else text))
                 continue
             chars = [Chars(((ord(character), ord(character)),)) for character in text]
             written.append(" ".join(map(write, chars)) or '""')
@@ -112,9 +113,9 @@ class Terminals:
         return self._names[text]
 
 
-def _is_plain(text: str) -> bool:
-    """Whether a text stands for itself in a string, and is usually written so."""
-    return all(" " <= character <= "~" and character not in '"\\/' for character in text)
+def canonical(text: str) -> str:
+    """A text within a JSON string, with the escapes that it needs and no others."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def literal(text: str) -> str:
