@@ -347,6 +347,8 @@ class Generations:
             result["constraint"] = {**constraint.to_wire(), "complete": whole}
             if (closes := sequence.guide.closes) is not None:
                 result["constraint"]["closes"] = closes
+            if unenforced := sequence.guide.unenforced:
+                result["constraint"]["unenforced"] = list(unenforced)
         if call.params.return_logprob:
             result["output_token_logprobs"] = self._reports.named(
                 sequence.token_logprobs, sequence.output_ids

@@ -7,6 +7,7 @@ from typing import Any
 
 from ramet.runtime.client.call import CallResult
 from ramet.runtime.client.token_path import TokenPath
+from ramet.runtime.grammar.spec import Constraint
 
 
 def generation_result(event: Mapping[str, Any], prompt: TokenPath) -> CallResult:
@@ -30,11 +31,23 @@ def _metas(event: Mapping[str, Any], prompt_ids: list[int]) -> list[dict[str, An
             **event["meta"],
             "completion_tokens": result["completion_tokens"],
             **({"pool_exhausted": True} if result.get("pool_exhausted") else {}),
-            **({"constraint": result["constraint"]} if "constraint" in result else {}),
+            **({"constraint": _constraint(result)} if "constraint" in result else {}),
             **_logprobs(result),
         }
         for result in event["results"]
     ]
+
+
+def _constraint(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Which constraint was enforced; where something of it was not, what the text violates."""
+    report = dict(result["constraint"])
+    if report.get("unenforced") and report["complete"]:
+        from ramet.runtime.grammar.front_ends import violations
+
+        fields = ("kind", "text", "strict", "whitespace")
+        order = Constraint(**{name: report[name] for name in fields if name in report})
+        report["violations"] = violations(order, result["text"])
+    return report
 
 
 def _logprobs(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ramet.runtime.grammar.compiler import Bounds, compile_constraint
+from ramet.runtime.grammar.front_ends import violations
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
@@ -33,10 +34,12 @@ def check_text_against(
     Raises GrammarError for a constraint or a text that exceeds the limits.
     """
     if tokenizer is None:
-        matcher = compile_constraint(constraint, None, Bounds()).byte_matcher()
+        grammar = compile_constraint(constraint, None, Bounds())
+        matcher = grammar.byte_matcher()
         pieces = [(byte, 1) for byte in text.encode()]
     else:
-        matcher = compile_constraint(constraint, Vocabulary(tokenizer), Bounds()).matcher()
+        grammar = compile_constraint(constraint, Vocabulary(tokenizer), Bounds())
+        matcher = grammar.matcher()
         ids = tokenizer.encode([(text, "content")], continuation=True)
         pieces = [(token, len(tokenizer.token_bytes(token))) for token in ids]
     taken = 0
@@ -47,4 +50,6 @@ def check_text_against(
         taken += size
     if not matcher.accepting:
         return Acceptance(False, len(text), "the text ends before it is a whole one")
+    if grammar.source.unenforced and (broken := violations(constraint, text)):
+        return Acceptance(False, len(text), broken[0])
     return Acceptance(True)

@@ -56,6 +56,25 @@ def tag_reader(constraint: Constraint) -> TagReader:
     )
 
 
+def violations(constraint: Constraint, text: str) -> list[str]:
+    """What a whole text that the grammar takes violates of what the grammar leaves, each as
+    `at …: …`."""
+    from ramet.runtime.grammar.json_schema.checking import check_document
+    from ramet.runtime.grammar.tag_formats import Content
+
+    if constraint.kind == "json_schema":
+        return check_document(constraint.text, text)
+    found: list[str] = []
+
+    def check(content: Content, part: str) -> None:
+        if content.kind == "json_schema":
+            found.extend(f"{content.place}: {one}" for one in check_document(content.text, part))
+
+    if constraint.kind == "structural_tags":
+        tag_reader(constraint).pieces(text, check)
+    return found
+
+
 def tree_of(constraint: Constraint, text: str) -> Any:
     """The parse tree of a whole text of a `lark` grammar, a `lark.Tree`."""
     from ramet.runtime.grammar.rules.tree import parse_tree

@@ -118,6 +118,11 @@ class Guide:
         """Whether the text so far is a whole one."""
         return self.begun and self._error is None and self._alive and self._matcher.accepting
 
+    @property
+    def unenforced(self) -> tuple[str, ...]:
+        """What of the constraint is to be checked on the finished text."""
+        return self._compilation.grammar.source.unenforced if self.begun else ()
+
     def mask(self, may_end: bool) -> bytes:
         """The tokens allowed next, as 32-bit words (`Vocabulary.packed`).
 

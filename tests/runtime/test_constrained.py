@@ -255,3 +255,17 @@ def test_samples_streams_and_stops_of_documents() -> None:
         assert all(chunks)
         assert json.loads("".join(chunks))
         idle(runtime)
+
+
+def test_what_is_not_enforced_is_checked_and_told(start: Starter) -> None:
+    runtime = start(writes({"Q": list("[1,1]")}))
+    value = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
+    with pytest.raises(GrammarError, match="uniqueItems"):
+        runtime.generate("Q", schema({**value, "items": {"type": "integer"}}, max_tokens=9))
+    loose = {"kind": "json_schema", "strict": False}
+    loose["text"] = json.dumps({**value, "items": {"type": "integer"}})
+    found = runtime.generate("Q", {"constraint": loose, "temperature": 0, "max_tokens": 9})
+    assert text_of(found) == "[1,1]"
+    report = found["meta"]["constraint"]
+    assert report["unenforced"] == ["/: uniqueItems"]
+    assert "uniqueItems" in report["violations"][0]

@@ -314,6 +314,8 @@ def satisfies(literals: Sequence[Literal], value: Any) -> bool:
         judge = Judge()
         return all(judge.holds(schema, value) == must for schema, must in literals)
     except CannotTell as error:
-        raise Unsupported(error.schema, error.word, "what it means depends on the way there") from None
+        raise Unsupported(
+            error.schema, error.word, "what it means depends on the way there"
+        ) from None
     except RecursionError:
         refuse(literals[0][0].pointer, "refers to itself without end")

@@ -182,7 +182,9 @@ def _unique(judge: Judge, schema: Schema, given: bool, value: list[Any]) -> bool
     return not any(same(a, b) for at, a in enumerate(value) for b in value[:at])
 
 
-def _patterns(judge: Judge, schema: Schema, given: dict[str, Schema], value: dict[str, Any]) -> bool:
+def _patterns(
+    judge: Judge, schema: Schema, given: dict[str, Schema], value: dict[str, Any]
+) -> bool:
     return all(
         judge.holds(part, value[name])
         for pattern, part in given.items()
@@ -257,7 +259,9 @@ _OBJECT: Final[dict[str, Callable[[Judge, Schema, Any, dict[str, Any]], bool]]] 
     "patternProperties": _patterns,
     "additionalProperties": _additional,
     "unevaluatedProperties": _unseen,
-    "propertyNames": lambda judge, schema, given, value: all(judge.holds(given, name) for name in value),
+    "propertyNames": lambda judge, schema, given, value: all(
+        judge.holds(given, name) for name in value
+    ),
     "required": lambda judge, schema, given, value: all(name in value for name in given),
     "minProperties": lambda judge, schema, given, value: len(value) >= given,
     "maxProperties": lambda judge, schema, given, value: len(value) <= given,

@@ -54,7 +54,9 @@ class Comparisons:
         return self._automata[node]
 
 
-def beginnings(nodes: Nodes, roots: Iterable[int], alphabet: Alphabet) -> tuple[dict[int, int], set[int]]:
+def beginnings(
+    nodes: Nodes, roots: Iterable[int], alphabet: Alphabet
+) -> tuple[dict[int, int], set[int]]:
     """The classes that texts of regular nodes and of their parts begin with; and those of them that
     can be empty."""
     first: dict[int, int] = {}

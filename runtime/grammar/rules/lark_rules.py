@@ -214,7 +214,9 @@ class Reader:
     def _range(self, first: Any, last: Any) -> int:
         low, high = (self._pattern(token).value for token in (first, last))
         if len(low) != 1 or len(high) != 1 or high < low:
-            self.statements.fail(first, f"{first}..{last}: a range goes from a character to a later")
+            self.statements.fail(
+                first, f"{first}..{last}: a range goes from a character to a later"
+            )
         return self.nodes.chars(charset.union([(ord(low), ord(high))]))
 
     def _repeat(self, body: int, operator: list[Any]) -> int:

@@ -165,7 +165,9 @@ class _Rows:
         numbers = {2 * at: number for number, at in enumerate(self._terminals)}
         sets = [0] * len(arrows)
         everything = range(len(arrows))
-        for component in graph.components(-1, lambda state: everything if state < 0 else arrows[state]):
+        for component in graph.components(
+            -1, lambda state: everything if state < 0 else arrows[state]
+        ):
             whole = 0
             for state in component:
                 if state < 0:

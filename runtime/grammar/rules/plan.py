@@ -65,9 +65,7 @@ class Plan:
         self.roots: dict[int, int] = {}
         """The item of each rule."""
         known: dict[int, int] = {}
-        components = graph.components(
-            book.start, lambda rule: book.nodes.rules(book.bodies[rule])
-        )
+        components = graph.components(book.start, lambda rule: book.nodes.rules(book.bodies[rule]))
         for rule in sorted(rule for component in components for rule in component):
             if rule == book.skip_rule:
                 self.roots[rule] = self._skips()

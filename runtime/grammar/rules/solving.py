@@ -124,7 +124,10 @@ def fits(nodes: Nodes, node: int) -> bool:
 def _mentions(nodes: Nodes, body: int) -> Counter[int]:
     """How many times each rule is mentioned."""
     found = Counter[int]()
-    for node in (body, *(part for whole in nodes.open_within([body]) for part in nodes.parts(whole))):
+    for node in (
+        body,
+        *(part for whole in nodes.open_within([body]) for part in nodes.parts(whole)),
+    ):
         if isinstance(reference := nodes[node], Ref):
             found[reference.rule] += 1
     return found

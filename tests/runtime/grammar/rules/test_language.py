@@ -189,9 +189,7 @@ def compare(earley: Earley, source: str) -> None:
         assert not mask, (text, source)
 
 
-FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @FUZZ
@@ -242,7 +240,9 @@ pieces = st.sampled_from(
 )  # fmt: skip
 options = st.lists(pieces, min_size=1, max_size=3).map(" ".join)
 bodies = st.lists(options, min_size=1, max_size=3).map(" | ".join)
-ignores = st.sampled_from(["", "%ignore / +/\n", '%ignore " "\n%ignore "c"\n', "%ignore /c[^ ]*/\n"])
+ignores = st.sampled_from(
+    ["", "%ignore / +/\n", '%ignore " "\n%ignore "c"\n', "%ignore /c[^ ]*/\n"]
+)
 
 
 @FUZZ
