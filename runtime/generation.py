@@ -155,8 +155,7 @@ class Generations:
             if not sequence.alive:
                 continue
             token, origin = sampled.token, call.place.origin
-            for tally in origin.tallies:
-                tally.generated_tokens += 1
+            origin.account.generated_tokens += 1
             sequence.output_ids.append(token)
             bare = sequence.bare
             step = sequence.output.push(token) if bare else self._push(sequence, sampled)
