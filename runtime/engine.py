@@ -166,8 +166,9 @@ class Engine:
         room.scheduler.commit(batch)
         ended: list[Call] = []
         generations = [s for s in batch.ready if isinstance(s, Generation)]
-        ended += self._generations.collect(generations)
-        if len(generations) < len(batch.ready):
+        whole = len(generations) == len(batch.ready)
+        ended += self._generations.collect(generations, batch.last_slots if whole else None)
+        if not whole:
             ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
         outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []
         for sequence in outgrown:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.node import DECODE, Node
 from ramet.runtime.cache.prefix import describe_prefix
 from ramet.runtime.errors import GrammarError, InvalidArgument, RametError
 from ramet.runtime.grammar.compiler import Compiler
@@ -15,7 +15,7 @@ from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.output import NOTHING, Step, TextOutput
-from ramet.runtime.sampling.rows import Sampled, SampleRow, always_greedy, only_tokens
+from ramet.runtime.sampling.rows import Sampled, always_greedy, only_tokens
 from ramet.runtime.sampling.stops import StopSet
 from ramet.runtime.schedule.call import GenerateCall
 from ramet.runtime.schedule.context import Context
@@ -30,6 +30,8 @@ class Generations:
     def __init__(self, room: EngineRoom) -> None:
         self._room = room
         self._grammars = Compiler(Vocabulary(room.tokenizer, room.runner.vocab_size))
+        self._loud = frozenset((*room.tokenizer.eos_ids, -1))
+        """What may end any sequence: the model's end ids, and what is drawn with an error."""
 
     def start(self, context: Context, op: dict[str, Any]) -> GenerateCall:
         """Plan the prompt and queue the samples. Raises RametError before any compute."""
@@ -103,78 +105,102 @@ class Generations:
             )
             sequence.guide = guide
             sequence.bare, sequence.plain = bare, plain
+            sequence.quiet_tokens = text.quiet_tokens if bare else 0
             call.samples.append(sequence)
             room.scheduler.add(sequence)
 
-    def collect(self, ready: Sequence[Generation]) -> list[GenerateCall]:
-        """Sample one token for each ready sequence; returns the calls that are done."""
+    def collect(
+        self, ready: Sequence[Generation], last_slots: list[int] | None = None
+    ) -> list[GenerateCall]:
+        """Sample one token for each ready sequence; returns the calls that are done.
+
+        `last_slots`: those of the last tokens of their paths, if no two have the same.
+        """
         done: list[GenerateCall] = []
         others = [sequence for sequence in ready if not sequence.bare]
         guided = [sequence for sequence in others if sequence.guide is not None]
         masks = self._masks(guided, done) if guided else {}
-        ready = [sequence for sequence in ready if sequence.alive]
-        if not ready:
+        alive = [sequence for sequence in ready if sequence.alive]
+        if not alive:
             return done
-        rows = dict.fromkeys([sequence.node for sequence in ready])
-        where = list(range(len(rows)))
-        if len(rows) < len(ready):
-            numbers = dict(zip(rows, where, strict=True))
-            where = [numbers[sequence.node] for sequence in ready]
+        if last_slots is None or len(alive) < len(ready):
+            rows = {node: row for row, node in enumerate({s.node: None for s in alive})}
+            last_slots = [node.last_slot() for node in rows]
+            where = [rows[sequence.node] for sequence in alive]
+        else:
+            where = list(range(len(alive)))
         for sequence in others:
             call = sequence.call
-            if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
+            if (
+                sequence.alive
+                and sequence.params.logprob_start_len is not None
+                and call.prompt_logprobs is None
+            ):
                 call.prompt_logprobs = self._prompt_logprobs(sequence, sequence.params)
-        logits = self._room.logits([node.last_slot() for node in rows])
-        if all(map(_PLAIN, ready)):
-            return self._record(ready, self._room.arithmetic.greedy(logits, where), done)
-        asked = [
-            SampleRow(
-                row,
-                s.params,
-                s.key,
-                len(s.output_ids),
-                s.counts,
-                s.prompt_ids,
-                s.output.banned if s.params.min_new_tokens else (),
-                masks.get(s),
-            )
-            for row, s in zip(where, ready, strict=True)
-        ]
-        return self._record(ready, self._room.arithmetic.sample(logits, asked), done)
+        logits = self._room.logits(last_slots)
+        if all(map(_PLAIN, alive)):
+            return self._record(alive, self._room.arithmetic.greedy(logits, where), done)
+        for row, sequence in zip(where, alive, strict=True):
+            asked = sequence.asked
+            asked.row, asked.index = row, len(sequence.output_ids)
+            if not sequence.quiet_tokens:
+                asked.banned = sequence.output.banned if sequence.params.min_new_tokens else ()
+                asked.mask = masks.get(sequence)
+        asked_all = [sequence.asked for sequence in alive]
+        return self._record(alive, self._room.arithmetic.sample(logits, asked_all), done)
 
     def _record(
         self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
     ) -> list[GenerateCall]:
         """Take what was drawn for each sequence; returns the calls that are done, too."""
-        extend = self._room.tree.extend_sampled
-        for sequence, sampled in zip(ready, drawn, strict=True):
-            call = sequence.call
-            if sampled.error is not None and call.error is None:
-                self.abort(call, sampled.error)
-                done.append(call)
-            if not sequence.alive:
-                continue
-            token, origin = sampled.token, call.place.origin
-            origin.account.generated_tokens += 1
-            sequence.output_ids.append(token)
-            bare = sequence.bare
-            step = sequence.output.push(token) if bare else self._push(sequence, sampled)
-            if step is not NOTHING:
-                self._chunk(call, sequence, step.text)
-                if step.finished is not None:
-                    if self._end(call, sequence):
-                        done.append(call)
-                    continue
-            node = sequence.node
-            if token not in node.children:
-                sequence.rows += 1
-            sequence.node = extend(node, token, sequence.running, origin)
+        loud = self._loud
+        tokens = [sampled.token for sampled in drawn]
+        heard: list[int] = []
+        for index, (sequence, token) in enumerate(zip(ready, tokens, strict=True)):
+            ids = sequence.output_ids
+            if len(ids) >= sequence.quiet_tokens or token in loud:
+                heard.append(index)
+            else:
+                ids.append(token)
+                sequence.account.generated_tokens += 1
+        if heard:
+            over = {index for index in heard if not self._hear(ready[index], drawn[index], done)}
+            going = [i for i, sequence in enumerate(ready) if sequence.alive and i not in over]
+            ready, tokens = [ready[i] for i in going], [tokens[i] for i in going]
+        tree = self._room.tree
+        nodes = [sequence.node for sequence in ready]
+        whose = [sequence.origin for sequence in ready]
+        for index in tree.grow(nodes, tokens, whose):
+            sequence, node, token = ready[index], nodes[index], tokens[index]
+            sequence.rowless += token in node.children
+            running, who = sequence.running, whose[index]
+            sequence.node = tree.extend(node, [token], DECODE, running, who)
         return done
+
+    def _hear(self, sequence: Generation, sampled: Sampled, done: list[GenerateCall]) -> bool:
+        """Take a token of which more may come than its id; whether the sequence goes on."""
+        call = sequence.call
+        if sampled.error is not None and call.error is None:
+            self.abort(call, sampled.error)
+            done.append(call)
+        if not sequence.alive:
+            return False
+        sequence.account.generated_tokens += 1
+        push = sequence.output.push
+        step = push(sampled.token) if sequence.bare else self._push(sequence, sampled)
+        if step is not NOTHING:
+            self._chunk(call, sequence, step.text)
+        if step.finished is None:
+            return True
+        sequence.rowless += 1
+        if self._end(call, sequence):
+            done.append(call)
+        return False
 
     def outgrown(self, sequence: Generation) -> list[GenerateCall]:
         """End a lone sequence whose path has outgrown the pool; returns its call if it is done."""
         call = sequence.call
-        sequence.rows -= 1  # its last token was planned, but will never be run
+        sequence.rowless += 1  # its last token was planned, but will never be run
         step = sequence.output.finish("length")
         self._chunk(call, sequence, step.text)
         return [call] if self._end(call, sequence, pool_exhausted=True) else []
@@ -197,7 +223,7 @@ class Generations:
             context.node, first["output_token_ids"][: first["kept"]] + first["tail"]
         )
         self._let_go(call)
-        decoded = sum(sequence.rows for sequence in call.samples)
+        decoded = sum(len(s.output_ids) - s.rowless for s in call.samples)
         meta = {
             "prompt_tokens": call.prompt_len,
             "cached_tokens": call.prefix["cached"],

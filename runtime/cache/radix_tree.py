@@ -104,27 +104,31 @@ class RadixTree:
         self._tidy(node)
         return target
 
-    def extend_sampled(self, node: Node, token: int, running: bool, who: Origin | None) -> Node:
-        """`extend` by one token that a sequence has sampled."""
-        if node.refs != 1 or node.children or not node.tokens:
-            return self.extend(node, [token], DECODE, running, who)
-        # The sequence's own edge grows in place, as in most rows: hence `Node.append` written out.
-        mark = DECODE
-        if self._known.hashes:
-            path_hash = node.hashed() if node.path_hash is None else node.path_hash
-            node.path_hash = path_hash = hash((path_hash, token))
-            if path_hash in self._known.hashes:
-                mark |= EVER
-        elif node.path_hash is not None:
-            node.path_hash = hash((node.path_hash, token))
-        node.tokens.append(token)
-        node.marks.append(mark)
-        count, last = node.origins[-1]
-        if last is who:
-            node.origins[-1] = (count + 1, who)
-        else:
-            node.origins.append((1, who))
-        return node
+    def grow(
+        self, nodes: Sequence[Node], tokens: Sequence[int], whose: Sequence[Origin | None]
+    ) -> list[int]:
+        """`extend` each path by a token that a sequence has sampled, where that sequence's own edge
+        grows in place, as in most rows; the indices of the others, to which nothing is done."""
+        others: list[int] = []
+        known = self._known.hashes
+        for index, (node, token, who) in enumerate(zip(nodes, tokens, whose, strict=True)):
+            if node.refs != 1 or node.children or not node.tokens:
+                others.append(index)
+                continue
+            mark = DECODE
+            if known or node.path_hash is not None:
+                path_hash = node.path_hash = hash((node.hashed(), token))
+                if path_hash in known:
+                    mark |= EVER
+            # `Node.append` written out.
+            node.tokens.append(token)
+            node.marks.append(mark)
+            count, last = node.origins[-1]
+            if last is who:
+                node.origins[-1] = (count + 1, who)
+            else:
+                node.origins.append((1, who))
+        return others
 
     def release(self, node: Node, finished: bool = False) -> None:
         """Give one reference back; planned tokens that nobody else wants disappear.

@@ -49,6 +49,8 @@ class Batch:
     ready: tuple[Sequence, ...]
     prefill_rows: int = 0
     """Rows that are pieces of prompts; each of the others is the next token of a decode."""
+    last_slots: list[int] | None = None
+    """Slots of the last tokens of `ready`, where each has a row of its own."""
 
     def __bool__(self) -> bool:
         return bool(self.ranges or self.ready)
@@ -87,7 +89,9 @@ class Layout:
             place = {node: index for index, node in enumerate(self._nodes)}
             self._order = [place[node] for node in self._rows]
 
-    def batch(self, ready: Seq[Sequence], prefill_rows: int = 0) -> Batch:
+    def batch(
+        self, ready: Seq[Sequence], prefill_rows: int = 0, last_slots: list[int] | None = None
+    ) -> Batch:
         """The step as it is laid out. Its lists never change: `advance` makes new ones."""
         return Batch(
             self._token_ids,
@@ -97,13 +101,18 @@ class Layout:
             self._ranges,
             tuple(ready),
             prefill_rows,
+            last_slots,
         )
 
+    def fits(self, nodes: list[Node], version: int) -> bool:
+        """Whether this is the layout of `nodes`, in that order and one token each, in a tree of
+        that shape."""
+        return version == self._version and nodes == self._nodes and len(nodes) == len(self._rows)
+
     def advance(self, nodes: list[Node], slots: list[int], version: int) -> bool:
-        """Move on by one token per row, the last ones of their nodes; False, and nothing is done,
-        if this isn't the layout of `nodes`, in that order and one token each, in a tree of that
-        shape. `slots`: the token's, for each node."""
-        if version != self._version or nodes != self._nodes or len(nodes) != len(self._rows):
+        """Move on by one token per row, the last ones of their nodes, which have got `slots`;
+        False, and nothing is done, if it doesn't fit."""
+        if not self.fits(nodes, version):
             return False
         if self._order is not None:
             slots = [slots[index] for index in self._order]
