@@ -10,6 +10,7 @@ Source of the idea: RadixAttention (Zheng et al. 2024, SGLang), extended to plan
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from ramet.runtime.cache.booking import book_decodes, book_rows, demand_edge
@@ -20,6 +21,8 @@ from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 from ramet.runtime.cache.waits import split_waits
 
+_COMPUTED = re.compile(b"[%b]+" % re.escape(bytes(m for m in range(256) if m & EVER)))
+"""Finds, in marks, tokens that were computed before."""
 _FORGET = bytes(m & ~EVER for m in range(256))
 
 
@@ -248,6 +251,7 @@ class RadixTree:
     def _walk(self, node: Node, ids: Sequence[int]) -> tuple[Node, int]:
         """Follow `ids` below `node` as far as they are known, splitting where they end."""
         done = 0
+        ids = ids if isinstance(ids, list) else list(ids)  # slices are compared
         while done < len(ids):
             child = node.children.get(ids[done])
             if child is None:
@@ -255,7 +259,7 @@ class RadixTree:
             same = 1
             top = min(len(child.tokens), len(ids) - done)
             tokens = child.tokens
-            if tokens[:top] == list(ids[done : done + top]):
+            if tokens[:top] == ids[done : done + top]:
                 same = top
             else:
                 while tokens[same] == ids[done + same]:
@@ -274,7 +278,7 @@ class RadixTree:
         marks = bytearray([mark]) * len(ids)
         if self._known:
             known = self._known.lookup(node.hashed(), ids)
-            marks = bytearray(mark | EVER if was else mark for was in known)
+            marks[:known] = bytes([mark | EVER]) * known
         others = node.refs - (node is pointer)
         if node.tokens and not node.children and not others:
             node.append(ids, marks, who)
@@ -384,7 +388,7 @@ class RadixTree:
     def _remember_tail(self, node: Node) -> None:
         """Note which of a leaf's planned tokens had been computed, before they are dropped."""
         at = node.computed
-        was = [bool(mark & EVER) for mark in node.marks[at:]]
-        if any(was) and not node.private:
+        known = _COMPUTED.match(node.marks, at)
+        if known is not None and not node.private:
             evictors = split_runs(node.evictors, at)[1]
-            self._known.remember(node.hashed(at), node.tokens[at:], was, evictors)
+            self._known.remember(node.hashed(at), node.tokens[at : known.end()], evictors)

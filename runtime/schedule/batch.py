@@ -152,21 +152,23 @@ class Layout:
         stack: list[tuple[int, Node]] = [(-1, top) for top in reversed(tops)]
         while stack:
             first, node = stack.pop()
-            if first >= 0:
-                own = counts.get(node, 0)
-                _add_items(items, node, first, len(token_ids), own)
+            own = counts.get(node, 0)
+            if first < 0:
+                first = len(token_ids)
                 if own:
-                    self._tails[first] = len(items.length) - 1
-                continue
-            stack.append((len(token_ids), node))
-            stack.extend((-1, child) for child in reversed(children.get(node, ())))
-            if count := counts.get(node, 0):
-                low, high = node.computed, node.computed + count
-                token_ids += node.tokens[low:high]
-                self._positions += range(node.start + low, node.start + high)
-                self._slots += node.slots(low, high) if count > 1 else [node.last_slot()]
-                self._rows += [node] * count
-                self._tails += [-1] * count
+                    low, high = node.computed, node.computed + own
+                    token_ids += node.tokens[low:high]
+                    self._positions += range(node.start + low, node.start + high)
+                    self._slots += node.slots(low, high) if own > 1 else [node.last_slot()]
+                    self._rows += [node] * own
+                    self._tails += [-1] * own
+                if node in children:
+                    stack.append((first, node))
+                    stack += [(-1, child) for child in reversed(children[node])]
+                    continue
+            _add_items(items, node, first, len(token_ids), own)
+            if own:
+                self._tails[first] = len(items.length) - 1
 
 
 def _touched(counts: dict[Node, int]) -> tuple[dict[Node, list[Node]], list[Node]]:
@@ -192,7 +194,13 @@ def _touched(counts: dict[Node, int]) -> tuple[dict[Node, list[Node]], list[Node
 
 def _add_items(items: AttentionItems, node: Node, first: int, end: int, own: int) -> None:
     """One item per segment of the node, for its own new rows that can see it and all below."""
-    if not node.segments:
+    if len(node.segments) <= 1:
+        for start, length in node.segments:
+            items.slot_start.append(start)
+            items.length.append(length)
+            items.row_start.append(first)
+            items.row_end.append(end)
+            items.key_pos.append(node.start)
         return
     starts, lengths = zip(*node.segments, strict=True)
     positions = list(accumulate(lengths[:-1], initial=node.start))

@@ -171,9 +171,17 @@ class Scheduler:
     def _promised_pages(self) -> int:
         """Pages that the running sequences' planned tokens and expected growth will take."""
         size = self.pool.page_size
-        planned = {node for sequence in self.running for node in sequence.node.missing()}
-        growth = sum(map(self._growth_pages, self.running))
-        return growth + sum(-(-(len(node.tokens) - node.computed) // size) for node in planned)
+        pages = sum(map(self._growth_pages, self.running))
+        planned: set[Node] = set()
+        for sequence in self.running:
+            node: Node | None = sequence.node
+            while node is not None and (missing := len(node.tokens) - node.computed):
+                if node in planned:
+                    break
+                planned.add(node)
+                pages += -(-missing // size)
+                node = node.parent
+        return pages
 
     def _growth_pages(self, sequence: Sequence) -> int:
         """Pages that a sequence is expected to grow by, as far ahead as admission looks."""
