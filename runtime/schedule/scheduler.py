@@ -355,6 +355,8 @@ def _done_after(node: Node, ranges: dict[Node, int]) -> bool:
     while step is not None and (missing := len(step.tokens) - step.computed):
         if ranges.get(step) != missing:
             return False
+        if step.computed:
+            return True  # and so is all above it
         step = step.parent
     return True
 
