@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-MAX_NAMES = 4096
-"""Most call sites, and most program names, that are counted apart."""
+MAX_ACCOUNTS = 4096
+"""Most pairs of a call site and a program name that are counted apart."""
 OTHER = "other"
-"""Under which name the rest is counted."""
+"""Under which name, of a site and of a program, the rest is counted."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -29,54 +29,57 @@ class Tally:
     queue_seconds: float = 0.0
     run_seconds: float = 0.0
 
-
-class TallyTable:
-    """Tallies by name, at most `limit` of them; further names share one."""
-
-    def __init__(self, limit: int = MAX_NAMES) -> None:
-        self._limit = limit
-        self._tallies: dict[str, Tally] = {}
-
-    def of(self, name: str) -> Tally:
-        """The tally of that name."""
-        tally = self._tallies.get(name)
-        if tally is None:
-            if len(self._tallies) >= self._limit:
-                name = OTHER
-            tally = self._tallies.setdefault(name, Tally())
-        return tally
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """By name, as plain data."""
-        return {name: dataclasses.asdict(tally) for name, tally in self._tallies.items()}
+    def add(self, other: Tally) -> None:
+        """What those calls asked for and cost, too."""
+        for name in _FIELDS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-@dataclasses.dataclass(slots=True)
+_FIELDS = [field.name for field in dataclasses.fields(Tally)]
+
+
 class Counters:
     """Counts over the engine's life, in total, by call site and by program name.
 
-    The sums over the sites, and over the programs, are the totals whenever no call runs.
+    A call is booked once, on the account of its site in its program; the sums are made when
+    somebody asks. Those over the sites, and over the programs, are the totals whenever no call
+    runs.
     """
 
-    total: Tally = dataclasses.field(default_factory=Tally)
-    sites: TallyTable = dataclasses.field(default_factory=TallyTable)
-    programs: TallyTable = dataclasses.field(default_factory=TallyTable)
-    steps: int = 0
-    head_rows: int = 0
-    """Rows of logits made from stored hidden states."""
-    peak_running: int = 0
+    def __init__(self, max_accounts: int = MAX_ACCOUNTS) -> None:
+        self.steps = 0
+        self.head_rows = 0
+        """Rows of logits made from stored hidden states."""
+        self.peak_running = 0
+        self._max_accounts = max_accounts
+        self._accounts: dict[tuple[str, str], Tally] = {}
 
-    def tallies(self, site: str, program: str) -> tuple[Tally, ...]:
-        """The accounts of a call site in a program."""
-        return self.total, self.sites.of(site), self.programs.of(program)
+    def account(self, site: str, program: str) -> Tally:
+        """Where the calls of a site in a program are booked."""
+        account = self._accounts.get((site, program))
+        if account is None:
+            if len(self._accounts) >= self._max_accounts:
+                site = program = OTHER
+            account = self._accounts.setdefault((site, program), Tally())
+        return account
 
     def to_dict(self) -> dict[str, Any]:
-        """The totals that calls are booked on, flat, and both tables, as plain data."""
+        """The totals of all calls, flat, and both tables, as plain data."""
+        total = Tally()
+        sites: dict[str, Tally] = {}
+        programs: dict[str, Tally] = {}
+        for (site, program), account in self._accounts.items():
+            for tally in (
+                total,
+                sites.setdefault(site, Tally()),
+                programs.setdefault(program, Tally()),
+            ):
+                tally.add(account)
         return {
-            **dataclasses.asdict(self.total),
+            **dataclasses.asdict(total),
             "steps": self.steps,
             "head_rows": self.head_rows,
             "peak_running": self.peak_running,
-            "call_sites": self.sites.to_dict(),
-            "programs": self.programs.to_dict(),
+            "call_sites": {name: dataclasses.asdict(tally) for name, tally in sites.items()},
+            "programs": {name: dataclasses.asdict(tally) for name, tally in programs.items()},
         }

@@ -166,8 +166,10 @@ class Engine:
         room.scheduler.commit(batch)
         ended: list[Call] = []
         generations = [s for s in batch.ready if isinstance(s, Generation)]
-        ended += self._generations.collect(generations, idle=not batch.ranges)
-        if len(generations) < len(batch.ready):
+        whole = len(generations) == len(batch.ready)
+        last_slots = batch.last_slots if whole else None
+        ended += self._generations.collect(generations, last_slots, idle=not batch.ranges)
+        if not whole:
             ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
         outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []
         for sequence in outgrown:

@@ -16,7 +16,7 @@ from ramet.runtime.reports import Reports
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.room import EngineRoom
 from ramet.runtime.sampling.output import NOTHING, Step, TextOutput
-from ramet.runtime.sampling.rows import Sampled, SampleRow, always_greedy, only_tokens
+from ramet.runtime.sampling.rows import Sampled, always_greedy, only_tokens
 from ramet.runtime.sampling.stops import StopSet
 from ramet.runtime.schedule.call import GenerateCall
 from ramet.runtime.schedule.context import Context
@@ -32,6 +32,8 @@ class Generations:
         self._room = room
         self._reports = Reports(room)
         self._constrained = Constrained(room.tokenizer, room.runner.vocab_size)
+        self._loud = frozenset((*room.tokenizer.eos_ids, -1))
+        """What may end any sequence: the model's end ids, and what is drawn with an error."""
 
     def start(self, context: Context, op: dict[str, Any]) -> GenerateCall:
         """Plan the prompt and queue the samples. Raises RametError before any compute."""
@@ -110,90 +112,111 @@ class Generations:
             )
             sequence.guide = guide
             sequence.bare, sequence.plain = bare, plain
+            sequence.quiet_tokens = text.quiet_tokens if bare else 0
             call.samples.append(sequence)
             room.scheduler.add(sequence)
 
-    def collect(self, ready: Sequence[Generation], idle: bool = False) -> list[GenerateCall]:
+    def collect(
+        self,
+        ready: Sequence[Generation],
+        last_slots: list[int] | None = None,
+        idle: bool = False,
+    ) -> list[GenerateCall]:
         """Sample one token for each ready sequence; returns the calls that are done.
 
-        `idle`: nothing else is to be done in this step.
+        `last_slots`: those of the last tokens of their paths, if no two have the same. `idle`:
+        nothing else is to be done in this step.
         """
         done: list[GenerateCall] = []
-        others = [sequence for sequence in ready if not sequence.bare]
         masks: dict[Generation, bytes] = {}
+        going = [sequence for sequence in ready if sequence.alive]
+        others = [sequence for sequence in going if not sequence.bare]
         if any(sequence.guide is not None for sequence in others):
-            masks = self._masks(ready, done, idle)
-            ready = [s for s in ready if s.alive and (s.guide is None or s in masks)]
-            others = [sequence for sequence in ready if not sequence.bare]
-        if not ready:
+            masks = self._masks(going, done, idle)
+            going = [s for s in going if s.alive and (s.guide is None or s in masks)]
+            others = [sequence for sequence in going if not sequence.bare]
+        if not going:
             return done
-        rows = dict.fromkeys([sequence.node for sequence in ready])
-        where = list(range(len(rows)))
-        if len(rows) < len(ready):
-            numbers = dict(zip(rows, where, strict=True))
-            where = [numbers[sequence.node] for sequence in ready]
+        if last_slots is None or len(going) < len(ready):
+            rows = {node: row for row, node in enumerate({s.node: None for s in going})}
+            last_slots = [node.last_slot() for node in rows]
+            where = [rows[sequence.node] for sequence in going]
+        else:
+            where = list(range(len(going)))
         for sequence in others:
             call = sequence.call
             if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
                 call.prompt_logprobs = self._reports.of_prompt(sequence)
-        logits = self._room.logits([node.last_slot() for node in rows])
-        if all(map(_PLAIN, ready)):
-            return self._record(ready, self._room.arithmetic.greedy(logits, where), done)
-        asked = [
-            SampleRow(
-                row,
-                s.params,
-                s.key,
-                len(s.output_ids),
-                s.counts,
-                s.prompt_ids,
-                s.output.banned if s.params.min_new_tokens else (),
-                masks.get(s),
-            )
-            for row, s in zip(where, ready, strict=True)
-        ]
-        drawn = self._room.arithmetic.sample(logits, asked)
+        logits = self._room.logits(last_slots)
+        if all(map(_PLAIN, going)):
+            return self._record(going, self._room.arithmetic.greedy(logits, where), done)
+        for row, sequence in zip(where, going, strict=True):
+            asked = sequence.asked
+            asked.row, asked.index = row, len(sequence.output_ids)
+            if not sequence.quiet_tokens:
+                asked.banned = sequence.output.banned if sequence.params.min_new_tokens else ()
+                asked.mask = masks.get(sequence)
+        asked_all = [sequence.asked for sequence in going]
+        drawn = self._room.arithmetic.sample(logits, asked_all)
         if masks:
-            chosen = self._constrained.take(ready, drawn)
-            drawn = self._reports.of_chosen(logits, asked, drawn, chosen)
-        return self._record(ready, drawn, done)
+            chosen = self._constrained.take(going, drawn)
+            drawn = self._reports.of_chosen(logits, asked_all, drawn, chosen)
+        return self._record(going, drawn, done)
 
     def _record(
         self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
     ) -> list[GenerateCall]:
         """Take what was drawn for each sequence; returns the calls that are done, too."""
-        extend = self._room.tree.extend_sampled
-        for sequence, sampled in zip(ready, drawn, strict=True):
-            call = sequence.call
-            if sampled.error is not None and call.error is None:
-                self.abort(call, sampled.error)
-                done.append(call)
-            if not sequence.alive:
-                continue
-            if sequence.output.finished is not None:  # Its constraint ended it here.
-                if self._end(call, sequence):
-                    done.append(call)
-                continue
-            token, origin = sampled.token, call.place.origin
-            for tally in origin.tallies:
-                tally.generated_tokens += 1
-            sequence.output_ids.append(token)
-            bare = sequence.bare
-            step = sequence.output.push(token) if bare else self._push(sequence, sampled)
-            if step is not NOTHING:
-                self._chunk(call, sequence, step.text)
-                if step.finished is not None:
-                    if self._end(call, sequence):
-                        done.append(call)
-                    continue
-            node = sequence.node
-            if token not in node.children:
-                sequence.rows += 1
-            sequence.node = extend(node, token, sequence.running, origin)
-            jumped = not bare and self._jump(sequence)
-            if jumped and sequence.output.finished is not None and self._end(call, sequence):
-                done.append(call)
+        loud = self._loud
+        tokens = [sampled.token for sampled in drawn]
+        heard: list[int] = []
+        for index, (sequence, token) in enumerate(zip(ready, tokens, strict=True)):
+            ids = sequence.output_ids
+            if len(ids) >= sequence.quiet_tokens or token in loud:
+                heard.append(index)
+            else:
+                ids.append(token)
+                sequence.account.generated_tokens += 1
+        if heard:
+            over = {index for index in heard if not self._hear(ready[index], drawn[index], done)}
+            going = [i for i, sequence in enumerate(ready) if sequence.alive and i not in over]
+            ready, tokens = [ready[i] for i in going], [tokens[i] for i in going]
+        tree = self._room.tree
+        nodes = [sequence.node for sequence in ready]
+        whose = [sequence.origin for sequence in ready]
+        for index in tree.grow(nodes, tokens, whose):
+            sequence, node, token = ready[index], nodes[index], tokens[index]
+            sequence.rowless += token in node.children
+            running, who = sequence.running, whose[index]
+            sequence.node = tree.extend(node, [token], DECODE, running, who)
+        if heard:
+            self._jump_all([s for s in ready if s.guide is not None], done)
         return done
+
+    def _hear(self, sequence: Generation, sampled: Sampled, done: list[GenerateCall]) -> bool:
+        """Take a token of which more may come than its id; whether the sequence goes on."""
+        call = sequence.call
+        if sampled.error is not None and call.error is None:
+            self.abort(call, sampled.error)
+            done.append(call)
+        if not sequence.alive:
+            return False
+        if sequence.output.finished is not None:  # Its constraint ended it, without the token.
+            sequence.unplanned = 0
+            if self._end(call, sequence):
+                done.append(call)
+            return False
+        sequence.account.generated_tokens += 1
+        push = sequence.output.push
+        step = push(sampled.token) if sequence.bare else self._push(sequence, sampled)
+        if step is not NOTHING:
+            self._chunk(call, sequence, step.text)
+        if step.finished is None:
+            return True
+        sequence.rowless += 1
+        if self._end(call, sequence):
+            done.append(call)
+        return False
 
     def outgrown(self, sequence: Generation) -> list[GenerateCall]:
         """End a lone sequence whose path has outgrown the pool; returns its call if it is done."""
@@ -202,7 +225,7 @@ class Generations:
         for node in sequence.node.missing():
             planned = node.marks[node.computed :]
             sampled = sum(mark & DECODE > 0 for mark in planned)
-            sequence.rows -= sampled
+            sequence.rowless += sampled
             sequence.call.forced -= len(planned) - sampled
         step = sequence.output.finish("length")
         self._chunk(call, sequence, step.text)
@@ -226,7 +249,7 @@ class Generations:
             context.node, first["output_token_ids"][: first["kept"]] + first["tail"]
         )
         self._let_go(call)
-        decoded = sum(sequence.rows for sequence in call.samples)
+        decoded = sum(len(s.output_ids) - s.rowless for s in call.samples)
         meta = {
             "prompt_tokens": call.prompt_len,
             "cached_tokens": call.prefix["cached"],
@@ -264,24 +287,32 @@ class Generations:
                 done.append(sequence.call)
         return found.masks
 
+    def _jump_all(self, sequences: Sequence[Generation], done: list[GenerateCall]) -> None:
+        for sequence in sequences:
+            ended = self._jump(sequence) and sequence.output.finished is not None
+            if ended and self._end(sequence.call, sequence):
+                done.append(sequence.call)
+
     def _jump(self, sequence: Generation) -> bool:
         """Take the text that its constraint forces where a sequence stands, as planned edges;
         whether there was any."""
         guide, node, output = sequence.guide, sequence.node, sequence.output
         if guide is None:
             return False
-        left = sequence.limit - len(sequence.output_ids)
-        tokens = guide.forced(last_ids(node, CONTEXT_TOKENS), left)
+        before = len(sequence.output_ids)
+        tokens = guide.forced(last_ids(node, CONTEXT_TOKENS), sequence.limit - before)
         if not tokens:
             return False
         parts: list[str] = []
-        for taken, token in enumerate(tokens):
-            sequence.output_ids.append(token)
+        for token in tokens:
+            sequence.rowless += 1
             guide.take(token, output.may_end)
             step = self._write(sequence, token)
             parts.append(step.text)
             if step.finished is not None:
-                sequence.unplanned = taken + 1
+                # Nothing comes after the token that was sampled last, either.
+                sequence.rowless += before > 0
+                sequence.unplanned = len(sequence.output_ids) - before + (before > 0)
                 break
         self._chunk(sequence.call, sequence, "".join(parts))
         if output.finished is None:

@@ -89,18 +89,18 @@ class EngineRoom:
         origin = context.origins.get((site, salt))
         if origin is None:
             program = context.program
-            tallies = self.counters.tallies(site, program.name)
-            origin = Origin(site, program.name, program.id, context.path, salt, tallies)
+            account = self.counters.account(site, program.name)
+            origin = Origin(site, program.name, program.id, context.path, salt, account)
             context.origins[site, salt] = origin
         return Place(context, origin, op.get("depth"), int(op.get("remaining", 0)))
 
     @staticmethod
     def begin(origin: Origin, prompt_tokens: int, charged: int) -> None:
         """Count a call that starts; `prompt_tokens` are those of all its samples."""
-        for tally in origin.tallies:
-            tally.calls += 1
-            tally.prompt_tokens += prompt_tokens
-            tally.cached_tokens += prompt_tokens - charged
+        account = origin.account
+        account.calls += 1
+        account.prompt_tokens += prompt_tokens
+        account.cached_tokens += prompt_tokens - charged
 
     def log(
         self,
@@ -139,9 +139,8 @@ class EngineRoom:
             if call.alone:
                 self.trace.forget(logged.namespace)
         origin = call.place.origin
-        for tally in origin.tallies:
-            tally.queue_seconds += started - call.submitted
-            tally.run_seconds += now - started
+        origin.account.queue_seconds += started - call.submitted
+        origin.account.run_seconds += now - started
         return {
             "call_site": origin.site,
             "program_id": origin.program_id,

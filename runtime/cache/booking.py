@@ -37,7 +37,7 @@ def book_decodes(ranges: Iterable[tuple[Node, int]]) -> list[tuple[Node, int]]:
             node.computed += 1
             who = node.origins[-1][1]
             if who is not None:
-                who.book_rows(1)
+                who.account.computed_tokens += 1
         else:
             others.append((node, count))
     return others
@@ -57,5 +57,5 @@ def book_rows(node: Node, low: int, high: int) -> tuple[int, int]:
         whose = runs_between(node.origins, low, high)
     for length, who in whose:
         if who is not None:
-            who.book_rows(min(length, high - low))
+            who.account.computed_tokens += min(length, high - low)
     return again, prompt

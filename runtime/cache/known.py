@@ -34,36 +34,32 @@ class KnownPaths:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def remember(
-        self,
-        path_hash: int,
-        ids: Sequence[int],
-        computed: Sequence[bool],
-        evictors: Iterable[Run] = (),
-    ) -> None:
-        """Note those of `ids`, which follow the hashed path, that were computed, and for whose
-        sake they were evicted."""
+    def remember(self, path_hash: int, ids: Sequence[int], evictors: Iterable[Run] = ()) -> None:
+        """Note `ids`, which follow the hashed path and were computed, and for whose sake they were
+        evicted: the last one first, as it is evicted and to be forgotten before those above it."""
         hashes = self.hashes
+        fresh = [path_hash := hash((path_hash, token)) for token in ids]
         runs = [*evictors, (len(ids), None)]  # Those of the evictors may be short.
         whose = itertools.chain.from_iterable(itertools.repeat(who, n) for n, who in runs)
-        for token, was, who in zip(ids, computed, whose, strict=False):
-            path_hash = hash((path_hash, token))
-            if was:
-                hashes.pop(path_hash, None)
-                hashes[path_hash] = who
+        noted = dict(reversed(list(zip(fresh, whose, strict=False))))
+        if not hashes.keys().isdisjoint(noted):
+            for known in noted:  # They become the newest.
+                hashes.pop(known, None)
+        hashes.update(noted)
         excess = len(hashes) - self._limit
         if excess > self._limit // 16:
             # Many at once: finding a dict's first entry costs a walk over those deleted before it.
             for oldest in list(itertools.islice(self.hashes, excess)):
                 del self.hashes[oldest]
 
-    def lookup(self, path_hash: int, ids: Sequence[int]) -> list[bool]:
-        """For each of `ids`, which follow the hashed path: was it computed before?"""
-        found: list[bool] = []
-        for token in ids:
+    def lookup(self, path_hash: int, ids: Sequence[int]) -> int:
+        """How many of `ids`, which follow the hashed path, were computed before: none after one
+        that wasn't."""
+        for count, token in enumerate(ids):
             path_hash = hash((path_hash, token))
-            found.append(path_hash in self.hashes)
-        return found
+            if path_hash not in self.hashes:
+                return count
+        return len(ids)
 
     def evictor(self, path_hash: int) -> Origin | None:
         """For whose sake the hashed path's last token was evicted; None if that isn't known."""

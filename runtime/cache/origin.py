@@ -29,13 +29,8 @@ class Origin:
     """Branch path, such as "0.3"; "" is the root."""
     salt: str | None = None
     """The namespace that it computes in: those of another one are not told of it."""
-    tallies: tuple[Tally, ...] = ()
-    """The accounts on which its calls are booked."""
-
-    def book_rows(self, rows: int) -> None:
-        """The model ran `rows` rows for tokens that it asked for."""
-        for tally in self.tallies:
-            tally.computed_tokens += rows
+    account: Tally = dataclasses.field(default_factory=Tally)
+    """On which its calls are booked."""
 
 
 Run = tuple[int, Origin | None]

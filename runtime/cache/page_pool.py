@@ -10,6 +10,8 @@ with the last of them, with no reference count.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ramet.runtime.cache.free_runs import FreeRuns
 from ramet.runtime.errors import PoolTooSmall
 
@@ -67,6 +69,23 @@ class PagePool:
         chain[-1] = (start, count + 1)
         return slot
 
+    def take_each(self, chains: Iterable[list[Segment]]) -> list[int]:
+        """`take_next` of each of these chains, none of which is empty."""
+        fill, size = self._fill, self.page_size
+        slots: list[int] = []
+        for chain in chains:
+            start, count = chain[-1]
+            slot = start + count
+            offset = slot % size
+            page = slot // size
+            if offset and fill[page] == offset:
+                fill[page] = offset + 1
+                chain[-1] = (start, count + 1)
+                slots.append(slot)
+            else:
+                slots.append(-1)
+        return slots
+
     def take(self, slot: int, count: int) -> list[Segment]:
         """Hand out `count` slots that continue the chain ending in `slot` (-1 starts one).
 
@@ -75,10 +94,10 @@ class PagePool:
         taking nothing, when too few pages are free.
         """
         free, size = self._free, self.page_size
-        if self.pages_for(slot, count) > free.total:
+        here = min(count, self.room_after(slot))
+        if -(-(count - here) // size) > free.total:
             raise PoolTooSmall(f"{count} slots asked of {free.total} free pages")
         segments: list[Segment] = []
-        here = min(count, self.room_after(slot))
         if here:
             self._fill[slot // self.page_size] += here
             segments.append((slot + 1, here))

@@ -10,6 +10,7 @@ Source of the idea: RadixAttention (Zheng et al. 2024, SGLang), extended to plan
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from ramet.runtime.cache.booking import book_decodes, book_rows, demand_edge
@@ -20,6 +21,8 @@ from ramet.runtime.cache.origin import Origin, origin_at, paint_runs, split_runs
 from ramet.runtime.cache.page_pool import PagePool, append_segment, split_segments
 from ramet.runtime.cache.waits import split_waits
 
+_COMPUTED = re.compile(b"[%b]+" % re.escape(bytes(m for m in range(256) if m & EVER)))
+"""Finds, in marks, tokens that were computed before."""
 _FORGET = bytes(m & ~EVER for m in range(256))
 
 
@@ -104,27 +107,31 @@ class RadixTree:
         self._tidy(node)
         return target
 
-    def extend_sampled(self, node: Node, token: int, running: bool, who: Origin | None) -> Node:
-        """`extend` by one token that a sequence has sampled."""
-        if node.refs != 1 or node.children or not node.tokens:
-            return self.extend(node, [token], DECODE, running, who)
-        # The sequence's own edge grows in place, as in most rows: hence `Node.append` written out.
-        mark = DECODE
-        if self._known.hashes:
-            path_hash = node.hashed() if node.path_hash is None else node.path_hash
-            node.path_hash = path_hash = hash((path_hash, token))
-            if path_hash in self._known.hashes:
-                mark |= EVER
-        elif node.path_hash is not None:
-            node.path_hash = hash((node.path_hash, token))
-        node.tokens.append(token)
-        node.marks.append(mark)
-        count, last = node.origins[-1]
-        if last is who:
-            node.origins[-1] = (count + 1, who)
-        else:
-            node.origins.append((1, who))
-        return node
+    def grow(
+        self, nodes: Sequence[Node], tokens: Sequence[int], whose: Sequence[Origin | None]
+    ) -> list[int]:
+        """`extend` each path by a token that a sequence has sampled, where that sequence's own edge
+        grows in place, as in most rows; the indices of the others, to which nothing is done."""
+        others: list[int] = []
+        known = self._known.hashes
+        for index, (node, token, who) in enumerate(zip(nodes, tokens, whose, strict=True)):
+            if node.refs != 1 or node.children or not node.tokens:
+                others.append(index)
+                continue
+            mark = DECODE
+            if known or node.path_hash is not None:
+                path_hash = node.path_hash = hash((node.hashed(), token))
+                if path_hash in known:
+                    mark |= EVER
+            # `Node.append` written out.
+            node.tokens.append(token)
+            node.marks.append(mark)
+            count, last = node.origins[-1]
+            if last is who:
+                node.origins[-1] = (count + 1, who)
+            else:
+                node.origins.append((1, who))
+        return others
 
     def release(self, node: Node, finished: bool = False) -> None:
         """Give one reference back; planned tokens that nobody else wants disappear.
@@ -244,6 +251,7 @@ class RadixTree:
     def _walk(self, node: Node, ids: Sequence[int]) -> tuple[Node, int]:
         """Follow `ids` below `node` as far as they are known, splitting where they end."""
         done = 0
+        ids = ids if isinstance(ids, list) else list(ids)  # slices are compared
         while done < len(ids):
             child = node.children.get(ids[done])
             if child is None:
@@ -251,7 +259,7 @@ class RadixTree:
             same = 1
             top = min(len(child.tokens), len(ids) - done)
             tokens = child.tokens
-            if tokens[:top] == list(ids[done : done + top]):
+            if tokens[:top] == ids[done : done + top]:
                 same = top
             else:
                 while tokens[same] == ids[done + same]:
@@ -270,7 +278,7 @@ class RadixTree:
         marks = bytearray([mark]) * len(ids)
         if self._known:
             known = self._known.lookup(node.hashed(), ids)
-            marks = bytearray(mark | EVER if was else mark for was in known)
+            marks[:known] = bytes([mark | EVER]) * known
         others = node.refs - (node is pointer)
         if node.tokens and not node.children and not others:
             node.append(ids, marks, who)
@@ -380,7 +388,7 @@ class RadixTree:
     def _remember_tail(self, node: Node) -> None:
         """Note which of a leaf's planned tokens had been computed, before they are dropped."""
         at = node.computed
-        was = [bool(mark & EVER) for mark in node.marks[at:]]
-        if any(was) and not node.private:
+        known = _COMPUTED.match(node.marks, at)
+        if known is not None and not node.private:
             evictors = split_runs(node.evictors, at)[1]
-            self._known.remember(node.hashed(at), node.tokens[at:], was, evictors)
+            self._known.remember(node.hashed(at), node.tokens[at : known.end()], evictors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Collection
 from itertools import accumulate
@@ -92,8 +93,9 @@ class TextOutput:
         self._search = None if regex is None else StopSearch(compile_stop(regex))
         searched = self._stops or regex is not None
         self._quick = not (streams or searched or self._stop_ids or constrained)
-        """Whether tokens that end nothing may be put by until the end, as `_later`."""
-        self._later: list[int] = []
+        """Whether tokens that end nothing are only put on `ids` until the end."""
+        self.ids: list[int] = []
+        """All tokens pushed."""
         self._stop_regex = regex
         self._texts = sorted((s.encode() for s in params.stop), key=len, reverse=True)
         own = None if isinstance(params.max_new_tokens, str) else params.max_new_tokens
@@ -122,7 +124,15 @@ class TextOutput:
     @property
     def num_tokens(self) -> int:
         """Tokens pushed so far that carry output: an end id, or a stop id not kept, isn't one."""
-        return len(self._ends) + len(self._later)
+        return len(self.ids) if self._quick else len(self._ends)
+
+    @property
+    def quiet_tokens(self) -> int:
+        """Up to how many tokens may be put on `ids` as they come, instead of pushed, as long as
+        they are no end ids of the model: nothing would come of them."""
+        if not self._quick:
+            return 0
+        return sys.maxsize if self._limit is None else self._limit - 1
 
     @property
     def may_end(self) -> bool:
@@ -142,11 +152,12 @@ class TextOutput:
         Raises RuntimeError after the end.
         """
         if self._quick and not complete and token not in self._end_ids:
-            self._later.append(token)
-            return NOTHING if len(self._later) != self._limit else self.finish()
+            self.ids.append(token)
+            return NOTHING if len(self.ids) != self._limit else self.finish()
         if self.finished is not None:
             raise RuntimeError(f"token {token} after the end ({self.finished})")
         self._catch_up()
+        self.ids.append(token)
         may_end = self.may_end
         if may_end and token in self._end_ids:
             return self._end("eos", token, len(self._data))
@@ -177,13 +188,12 @@ class TextOutput:
         return self._end(reason, None, len(self._data))
 
     def _catch_up(self) -> None:
-        """Add the bytes of the tokens that were put by; no more are."""
-        self._quick = False
-        if self._later:
-            pieces = [self._token_bytes(token) for token in self._later]
+        """Add the bytes of the tokens that were only put on `ids`; no more are."""
+        if self._quick:
+            self._quick = False
+            pieces = [self._token_bytes(token) for token in self.ids]
             self._data += b"".join(pieces)
             self._ends += accumulate(map(len, pieces))
-            self._later.clear()
 
     def _append(self, data: bytes) -> _Match | None:
         """Add a token's bytes; the winner among the matches that end in them."""

@@ -49,6 +49,8 @@ class Batch:
     ready: tuple[Sequence, ...]
     prefill_rows: int = 0
     """Rows that are pieces of prompts; each of the others is the next token of a decode."""
+    last_slots: list[int] | None = None
+    """Slots of the last tokens of `ready`, where each has a row of its own."""
 
     def __bool__(self) -> bool:
         return bool(self.ranges or self.ready)
@@ -87,7 +89,9 @@ class Layout:
             place = {node: index for index, node in enumerate(self._nodes)}
             self._order = [place[node] for node in self._rows]
 
-    def batch(self, ready: Seq[Sequence], prefill_rows: int = 0) -> Batch:
+    def batch(
+        self, ready: Seq[Sequence], prefill_rows: int = 0, last_slots: list[int] | None = None
+    ) -> Batch:
         """The step as it is laid out. Its lists never change: `advance` makes new ones."""
         return Batch(
             self._token_ids,
@@ -97,13 +101,18 @@ class Layout:
             self._ranges,
             tuple(ready),
             prefill_rows,
+            last_slots,
         )
 
+    def fits(self, nodes: list[Node], version: int) -> bool:
+        """Whether this is the layout of `nodes`, in that order and one token each, in a tree of
+        that shape."""
+        return version == self._version and nodes == self._nodes and len(nodes) == len(self._rows)
+
     def advance(self, nodes: list[Node], slots: list[int], version: int) -> bool:
-        """Move on by one token per row, the last ones of their nodes; False, and nothing is done,
-        if this isn't the layout of `nodes`, in that order and one token each, in a tree of that
-        shape. `slots`: the token's, for each node."""
-        if version != self._version or nodes != self._nodes or len(nodes) != len(self._rows):
+        """Move on by one token per row, the last ones of their nodes, which have got `slots`;
+        False, and nothing is done, if it doesn't fit."""
+        if not self.fits(nodes, version):
             return False
         if self._order is not None:
             slots = [slots[index] for index in self._order]
@@ -143,21 +152,23 @@ class Layout:
         stack: list[tuple[int, Node]] = [(-1, top) for top in reversed(tops)]
         while stack:
             first, node = stack.pop()
-            if first >= 0:
-                own = counts.get(node, 0)
-                _add_items(items, node, first, len(token_ids), own)
+            own = counts.get(node, 0)
+            if first < 0:
+                first = len(token_ids)
                 if own:
-                    self._tails[first] = len(items.length) - 1
-                continue
-            stack.append((len(token_ids), node))
-            stack.extend((-1, child) for child in reversed(children.get(node, ())))
-            if count := counts.get(node, 0):
-                low, high = node.computed, node.computed + count
-                token_ids += node.tokens[low:high]
-                self._positions += range(node.start + low, node.start + high)
-                self._slots += node.slots(low, high) if count > 1 else [node.last_slot()]
-                self._rows += [node] * count
-                self._tails += [-1] * count
+                    low, high = node.computed, node.computed + own
+                    token_ids += node.tokens[low:high]
+                    self._positions += range(node.start + low, node.start + high)
+                    self._slots += node.slots(low, high) if own > 1 else [node.last_slot()]
+                    self._rows += [node] * own
+                    self._tails += [-1] * own
+                if node in children:
+                    stack.append((first, node))
+                    stack += [(-1, child) for child in reversed(children[node])]
+                    continue
+            _add_items(items, node, first, len(token_ids), own)
+            if own:
+                self._tails[first] = len(items.length) - 1
 
 
 def _touched(counts: dict[Node, int]) -> tuple[dict[Node, list[Node]], list[Node]]:
@@ -183,7 +194,13 @@ def _touched(counts: dict[Node, int]) -> tuple[dict[Node, list[Node]], list[Node
 
 def _add_items(items: AttentionItems, node: Node, first: int, end: int, own: int) -> None:
     """One item per segment of the node, for its own new rows that can see it and all below."""
-    if not node.segments:
+    if len(node.segments) <= 1:
+        for start, length in node.segments:
+            items.slot_start.append(start)
+            items.length.append(length)
+            items.row_start.append(first)
+            items.row_end.append(end)
+            items.key_pos.append(node.start)
         return
     starts, lengths = zip(*node.segments, strict=True)
     positions = list(accumulate(lengths[:-1], initial=node.start))

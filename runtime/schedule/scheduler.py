@@ -63,6 +63,8 @@ class Scheduler:
         """Counts plans: whoever is queued between two of them comes in one wave."""
         self._waiting = Waiting()
         self._layout: Layout | None = None
+        self._decoding: tuple[Sequence, ...] = ()
+        """Who all had a row of their own, and one only, in the step that `_layout` is of."""
         self._cursor: Node | None = None
         """Where the last sequence was admitted."""
 
@@ -106,7 +108,7 @@ class Scheduler:
         self._wave += 1
         self._admit()
         self.tree.queue.crowded = len(self._waiting) > 0
-        batch = self._fill()
+        batch = self._go_on() or self._fill()
         while not batch and self.running and not self.outgrown:
             self._unblock()
             batch = self._fill()
@@ -169,9 +171,17 @@ class Scheduler:
     def _promised_pages(self) -> int:
         """Pages that the running sequences' planned tokens and expected growth will take."""
         size = self.pool.page_size
-        planned = {node for sequence in self.running for node in sequence.node.missing()}
-        growth = sum(map(self._growth_pages, self.running))
-        return growth + sum(-(-(len(node.tokens) - node.computed) // size) for node in planned)
+        pages = sum(map(self._growth_pages, self.running))
+        planned: set[Node] = set()
+        for sequence in self.running:
+            node: Node | None = sequence.node
+            while node is not None and (missing := len(node.tokens) - node.computed):
+                if node in planned:
+                    break
+                planned.add(node)
+                pages += -(-missing // size)
+                node = node.parent
+        return pages
 
     def _growth_pages(self, sequence: Sequence) -> int:
         """Pages that a sequence is expected to grow by, as far ahead as admission looks."""
@@ -255,21 +265,47 @@ class Scheduler:
             if sequence.running and left > prefill_rows:
                 prefill_rows += self._prefill(sequence, left - prefill_rows, ranges)
         if not prefills:
-            return self._decodes(ranges, slots)
+            return self._decodes(list(ranges), slots)
         self._layout = None  # It is one step behind from here on.
         ready = [s for s in self.running if _done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
         return build_batch(order, ready, prefill_rows)
 
-    def _decodes(self, ranges: dict[Node, int], slots: list[int]) -> Batch:
+    def _go_on(self) -> Batch | None:
+        """The batch of a step like the last one: the same run, each has one token more to decode in
+        a row of its own, and there is room for all. None, and nothing is done, if it isn't one."""
+        running = tuple(self.running)
+        if self._layout is None or not running or running != self._decoding:
+            return None
+        nodes = [sequence.node for sequence in running]
+        if not self._layout.fits(nodes, self.tree.version) or [
+            node for node in nodes if len(node.tokens) - node.computed != 1
+        ]:
+            return None
+        slots = self.pool.take_each([node.segments for node in nodes])
+        for index in [i for i, slot in enumerate(slots) if slot < 0]:
+            node = nodes[index]
+            if not self._room(1, running[index]):
+                for other, slot in zip(nodes, slots, strict=True):
+                    if slot >= 0:
+                        self.tree.cancel_reserved(other)
+                return None
+            self.tree.reserve(node, 1)
+            slots[index] = node.last_slot()
+        return self._decodes(nodes, slots)
+
+    def _decodes(self, nodes: list[Node], slots: list[int]) -> Batch:
         """The batch of a step in which each row is the last token of a path."""
         version = self.tree.version
-        if self._layout is None or not self._layout.advance(list(ranges), slots, version):
-            self._layout = Layout(tuple(ranges.items()), version)
-        ready = self.running
-        if len(ranges) < len(ready):
-            # Some share a row or are complete already; who found no slot waits for the next step.
-            ready = [s for s in ready if s.node in ranges or s.node.complete]
+        if self._layout is None or not self._layout.advance(nodes, slots, version):
+            self._layout = Layout([(node, 1) for node in nodes], version)
+        if len(nodes) == len(self.running):
+            self._decoding = tuple(self.running)
+            return self._layout.batch(self._decoding, last_slots=slots)
+        # Some share a row or are complete already; who found no slot waits for the next step.
+        own = set(nodes)
+        ready = [s for s in self.running if s.node in own or s.node.complete]
+        self._decoding = ()
         return self._layout.batch(ready)
 
     def _decode(self, sequence: Sequence, node: Node) -> int:
@@ -319,6 +355,8 @@ def _done_after(node: Node, ranges: dict[Node, int]) -> bool:
     while step is not None and (missing := len(step.tokens) - step.computed):
         if ranges.get(step) != missing:
             return False
+        if step.computed:
+            return True  # and so is all above it
         step = step.parent
     return True
 

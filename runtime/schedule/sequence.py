@@ -12,6 +12,7 @@ from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.origin import Origin
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.output import TextOutput
+from ramet.runtime.sampling.rows import SampleRow
 from ramet.runtime.sampling.trie import ChoiceTrie
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Sequence:
         "arrival",
         "node",
         "order",
+        "origin",
         "place",
         "priority",
         "program",
@@ -52,6 +54,8 @@ class Sequence:
         self.arrival = arrival
         self.place = place
         """Where its call stands in the program; None of a path that no call wants."""
+        self.origin: Origin | None = None if place is None else place.origin
+        """What its call is named and booked on."""
         self.running = False
         self.alive = True
         self.started: float | None = None
@@ -61,11 +65,6 @@ class Sequence:
         a later arrival to another."""
         self.order: tuple[int, ...] = ()
         """Its place among the running ones: the last one is retracted first."""
-
-    @property
-    def origin(self) -> Origin | None:
-        """What its call is named and booked on."""
-        return None if self.place is None else self.place.origin
 
 
 class Branch(Sequence):
@@ -97,6 +96,8 @@ class Generation(Sequence):
     """One sample being drawn: its output so far and all it needs to draw the next token."""
 
     __slots__ = (
+        "account",
+        "asked",
         "bare",
         "call",
         "counts",
@@ -109,7 +110,8 @@ class Generation(Sequence):
         "plain",
         "prompt_ids",
         "prompt_len",
-        "rows",
+        "quiet_tokens",
+        "rowless",
         "sample",
         "sent",
         "token_logprobs",
@@ -140,7 +142,7 @@ class Generation(Sequence):
         self.limit = limit
         """Most tokens to sample, the context's end included."""
         self.output = output
-        self.output_ids: list[int] = []
+        self.output_ids = output.ids
         self.counts: dict[int, int] = {}
         """How often each token was generated, for the penalties; empty of a `bare` one."""
         self.prompt_len = node.end
@@ -155,8 +157,15 @@ class Generation(Sequence):
         """Whether it is bare, and its tokens are simply the likeliest ones."""
         self.token_logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[float, int]]] = []
-        self.rows = 0
-        """Decode rows that this sequence was the first to ask for."""
+        self.quiet_tokens = 0
+        """Up to how many tokens only their ids matter, unless one is an end id of the model."""
+        self.asked = SampleRow(0, params, key, 0, self.counts, prompt_ids)
+        """What the sampler is asked; row, index, bans and mask are those of the step."""
+        self.account = call.place.origin.account
+        """Where its tokens are counted."""
+        self.rowless = 0
+        """Its tokens that took no decode row of its own: those that somebody had sampled before,
+        forced ones, and those at the end that nothing came after."""
         self.unplanned = 1
         """When it is over: tokens at the end that it did not go on from."""
         self.sent = 0

@@ -207,7 +207,7 @@ def few_collections() -> Iterator[None]:
     of a simulation's time."""
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(20_000, 50, 100)
     try:
         yield
     finally:

@@ -105,6 +105,19 @@ def test_chains_that_grow_side_by_side_stay_in_one_piece_each():
     assert [len(chain) for chain in chains] == [1, 1, 1, 1]
 
 
+def test_chains_grow_at_once_as_one_after_the_other():
+    rng = random.Random(0)
+    together, apart = PagePool(32, 4), PagePool(32, 4)
+    chains = [together.take(-1, rng.randrange(1, 6)) for _ in range(5)]
+    copies = [apart.take(-1, sum(count for _, count in chain)) for chain in chains]
+    assert copies == chains
+    for _ in range(4):
+        assert together.take_each(chains) == [apart.take_next(chain) for chain in copies]
+        assert copies == chains
+    assert [together.fill_of(p) for p in range(32)] == [apart.fill_of(p) for p in range(32)]
+    assert together.take_each(chains) == [-1] * 5
+
+
 def test_split_segments_cuts_inside_a_segment():
     assert split_segments([(0, 3), (8, 4)], 5) == ([(0, 3), (8, 2)], [(10, 2)])
     assert split_segments([(0, 3)], 0) == ([], [(0, 3)])

@@ -78,6 +78,25 @@ def test_decoded_tokens_extend_a_leaf_in_place_and_siblings_share_rows():
     audit(tree)
 
 
+def test_an_edge_grows_in_place_only_where_one_sequence_stands_alone():
+    tree = make()
+    top = tree.extend(tree.root(), [1, 2])
+    alone, shared = tree.extend(tree.fork(top), [3]), tree.extend(tree.fork(top), [4])
+    tree.fork(shared)
+    below = tree.extend(tree.fork(top), [5])
+    deeper = tree.extend(tree.fork(below), [6])
+    for node in (top, alone, shared, below, deeper):
+        tree.hold(node)
+        compute(tree, node)
+    before = tree.decode_tokens
+    assert tree.grow([shared, alone, below], [7, 8, 9], [None] * 3) == [0, 2]
+    assert (shared.tokens, alone.tokens, below.tokens) == ([4], [3, 8], [5])
+    assert alone.marks[-1] == DECODE
+    compute(tree, alone)
+    assert tree.decode_tokens == before + 1
+    audit(tree)
+
+
 def test_sharing_is_exact_to_the_token_inside_a_page():
     tree = make(pages=3, page_size=8)
     run(tree, [1, 2, 3])

@@ -404,3 +404,28 @@ def test_a_complete_text_ends_before_min_tokens_and_limits() -> None:
     assert (out.text, out.kept) == ("ok", 2)
     last = TextOutput(lambda i: b"x", SamplingParams(max_new_tokens=1), (EOS,))
     assert last.push(0, complete=True).finished == "stop"
+
+
+@pytest.mark.parametrize("limit", [3, None])
+def test_quiet_tokens_need_no_push(limit: int | None) -> None:
+    params = SamplingParams(max_new_tokens="context" if limit is None else limit)
+    pushed, put = (
+        TextOutput(lambda token: b"%d," % token, params, [9], streams=False) for _ in range(2)
+    )
+    assert put.quiet_tokens > 1
+    for token in (1, 2):
+        pushed.push(token)
+        put.ids.append(token)
+    assert put.num_tokens == pushed.num_tokens == 2
+    assert put.push(9 if limit is None else 4) == pushed.push(9 if limit is None else 4)
+    assert (put.text, put.kept, put.finished) == (pushed.text, pushed.kept, pushed.finished)
+    assert put.text.startswith("1,2,")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"stop": "x"}, {"stop_token_ids": [3]}, {"min_new_tokens": 1}, {"streams": True}]
+)
+def test_tokens_are_not_quiet_where_more_is_asked(fields: dict[str, object]) -> None:
+    streams = bool(fields.pop("streams", False))
+    params = SamplingParams.build({"max_new_tokens": 5, **fields})
+    assert TextOutput(lambda _: b"a", params, [], streams=streams).quiet_tokens == 0

@@ -118,3 +118,50 @@ def test_a_fragmented_path_is_laid_out_afresh():
             rig.step()
             assert not rig.scheduler.outgrown
     assert sequence.node.path_ids() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def decoding(rig: Rig, count: int) -> list[Sequence]:
+    """Sequences that have decoded once, each on an edge of its own."""
+    sequences = [rig.add([100 + i]) for i in range(count)]
+    rig.step()
+    grow(rig, sequences)
+    rig.step()
+    return sequences
+
+
+def grow(rig: Rig, sequences: list[Sequence]) -> None:
+    """Each samples a token."""
+    for sequence in sequences:
+        if sequence.running:
+            sequence.node = rig.tree.extend(sequence.node, [7], 4, running=True)
+
+
+def test_a_step_like_the_last_one_is_planned_as_any_other():
+    rigs = [Rig(pages=32, chunk=8) for _ in range(2)]
+    found = []
+    for rig in rigs:
+        sequences = decoding(rig, 5)
+        for _ in range(10):
+            grow(rig, sequences)
+            if rig is rigs[1]:
+                rig.scheduler._decoding = ()  # Nothing is taken from the last step.
+            batch = rig.scheduler.plan()
+            audit(rig.tree, in_flight=True)
+            assert batch.last_slots == [s.node.last_slot() for s in batch.ready]
+            rig.scheduler.commit(batch)
+            found.append((batch.token_ids, batch.positions, batch.slots, batch.items))
+        audit(rig.tree)
+    assert found[:10] == found[10:]
+
+
+def test_a_step_like_the_last_one_that_finds_no_page_lets_the_last_in_order_wait():
+    rig = Rig(pages=4, page_size=4, chunk=8)
+    sequences = decoding(rig, 3)
+    for _ in range(7):
+        grow(rig, sequences)
+        rig.step()
+    assert rig.scheduler.retractions
+    assert [s.running for s in sequences] == [True, False, False]
+    for sequence in sequences:
+        rig.scheduler.finish(sequence)
+    audit_idle(rig.tree)
