@@ -120,9 +120,11 @@ class Expansion:
                 continue
             if keyword == "oneOf" and not _apart(options):
                 self.sure = False  # What two of them allow is none of it.
-            if len(options) > 8 and all(map(_is_choice, options)):
-                values = [v for o in options for v in _choices(o.keywords)]
-                options = [self._keep(Schema("", keywords={"enum": values}))]
+            choices = [option for option in options if _is_choice(option)]
+            if len(choices) > 8:
+                values = [value for each in choices for value in _choices(each.keywords)]
+                merged = self._keep(Schema("", keywords={"enum": values}))
+                options = [merged, *(each for each in options if not _is_choice(each))]
             if len(options) * len(ways) > MAX_BRANCHES:
                 self.sure = False
                 options = options[: MAX_BRANCHES // len(ways)]
