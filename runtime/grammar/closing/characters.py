@@ -57,6 +57,7 @@ def cheapest(ranges: Ranges) -> tuple[int, int, bytes]:
     firsts = [first for first, _ in ranges] + [
         max(first, 32) for first, last in ranges if last > 31
     ]
+    firsts += [code for code in sorted(_ESCAPES.values()) if holds(ranges, code)]
     code = min(firsts[:64] + firsts[-64:], key=lambda first: (len(written(first)), first))
     return len(written(code)), code, written(code)
 

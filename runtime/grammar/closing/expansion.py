@@ -24,6 +24,10 @@ MAX_STEPS = 20_000
 """Schemas looked at for one place."""
 MAX_GOALS = 20_000
 """Different places of a schema."""
+MAX_WORK = 1_000_000
+"""Schemas and properties looked at in all; some seconds. Places beyond that may have anything."""
+_FILLING = 100
+"""What making the shapes of one alternative takes, in the same unit."""
 
 _UNMODELLED = (
     *("not", "if", "contains", "uniqueItems", "propertyNames", "dependentRequired"),
@@ -54,11 +58,13 @@ class Expansion:
         self._made: list[Schema] = []
         """Schemas that aren't in the document; kept, as it is, because goals go by identity."""
         self._document = root
+        self._work = 0
         self.root = self.goal((root,))
 
     def goal(self, schemas: Iterable[Schema]) -> Goal:
         """What must satisfy all of the schemas; empty until `pending` has given it."""
-        parts = {id(schema): schema for schema in schemas if not _is_always(schema)}
+        found = map(_behind, schemas)
+        parts = {id(schema): schema for schema in found if not _is_always(schema)}
         key = tuple(parts)
         goal = self._goals.get(key)
         if goal is None:
@@ -76,8 +82,11 @@ class Expansion:
         filled = []
         while self._waiting:
             goal, schemas = self._waiting.pop()
-            for plain in self._branches(schemas):
+            for plain in self._branches(schemas) if self._work < MAX_WORK else [[]]:
                 self._fill(goal, plain)
+                if self._work >= MAX_WORK:
+                    self.sure = False
+                    break
             self._join_literals(goal)
             filled.append(goal)
         return filled
@@ -109,6 +118,7 @@ class Expansion:
                 found.append(list(plain.values()))
         if stack:
             self.sure = False
+        self._work += steps
         return found
 
     def _ways(self, words: Words) -> list[list[Schema]]:
@@ -120,9 +130,11 @@ class Expansion:
                 continue
             if keyword == "oneOf" and not _apart(options):
                 self.sure = False  # What two of them allow is none of it.
-            if len(options) > 8 and all(map(_is_choice, options)):
-                values = [v for o in options for v in _choices(o.keywords)]
-                options = [self._keep(Schema("", keywords={"enum": values}))]
+            choices = [option for option in options if _is_choice(option)]
+            if len(choices) > 8:
+                values = [value for each in choices for value in _choices(each.keywords)]
+                merged = self._keep(Schema("", keywords={"enum": values}))
+                options = [merged, *(each for each in options if not _is_choice(each))]
             if len(options) * len(ways) > MAX_BRANCHES:
                 self.sure = False
                 options = options[: MAX_BRANCHES // len(ways)]
@@ -136,6 +148,7 @@ class Expansion:
     def _fill(self, goal: Goal, plain: Plain) -> None:
         if any(keyword in words for words in plain for keyword in _UNMODELLED):
             self.sure = False
+        self._work += _FILLING
         types = _types(plain)
         if any("const" in words or "enum" in words for words in plain):
             self._fill_choices(goal, plain, types)
@@ -225,6 +238,7 @@ class Expansion:
             self.sure = False
         declared = dict.fromkeys(name for reader in readers for name in reader.declared)
         required = dict.fromkeys(name for each in _values(plain, "required") for name in each)
+        self._work += len(readers) * (1 + len(declared | required))
         generic: list[tuple[Automaton | None, Goal]] = []
         for reader in readers:
             for automaton, schema in reader.patterns:
@@ -293,7 +307,7 @@ def _is_choice(schema: Schema) -> bool:
 
 def _apart(options: list[Schema]) -> bool:
     """Whether it is easily seen that no value satisfies two of the schemas."""
-    every = [_resolved(option) for option in options]
+    every = [_behind(option).keywords for option in options]
     if all({"const", "enum"} & words.keys() for words in every):
         values = [text for words in every for text in set(map(quoted, _choices(words)))]
         return len(set(values)) == len(values)
@@ -330,10 +344,13 @@ def _constants(words: Words) -> dict[str, Any]:
     return found
 
 
-def _resolved(schema: Schema) -> Words:
-    """A schema's keywords, or those of what is nothing but a reference's."""
-    words = schema.keywords
-    return words["$ref"].keywords if words.keys() == {"$ref"} else words
+def _behind(schema: Schema) -> Schema:
+    """What a schema means that is nothing but a reference."""
+    for _ in range(100):
+        if schema.keywords.keys() != {"$ref"}:
+            break
+        schema = schema.keywords["$ref"]
+    return schema
 
 
 def _types(plain: Plain) -> frozenset[str]:

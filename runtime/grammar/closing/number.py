@@ -86,7 +86,7 @@ class Numbers:
         if not (found or dot or exponent or self.integer) and digits != b"0":
             found = self._more_then_places(way, digits)
         # Minus zero is a number that grammars tend to forget.
-        return sorted(dict.fromkeys(found), key=lambda rest: (len(rest), sign + rest == b"-0"))[:8]
+        return sorted(dict.fromkeys(found), key=lambda rest: (len(rest), text + rest == b"-0"))[:8]
 
     def _more_digits(self, sign: int, digits: bytes, places: bytes, after: bool) -> list[bytes]:
         """Digits to add, `after` the point or before."""

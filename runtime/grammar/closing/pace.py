@@ -47,8 +47,9 @@ class Barred:
             if _TOO_LONG.search(behind):
                 inside.append(token)
         always = bits_of(outside)
-        self._space = [bits | always for bits in _by_run(space, MAX_WHITESPACE)]
-        self._digits = [bits | always for bits in _by_run(digits, MAX_DIGITS)]
+        spaces, numbers = _by_run(space, MAX_WHITESPACE), _by_run(digits, MAX_DIGITS)
+        self._space = [bits | numbers[0] | always for bits in spaces]
+        self._digits = [bits | spaces[0] | always for bits in numbers]
         self.inside = bits_of(inside)
         """The tokens barred within strings: those that might end one and go on too long."""
 

@@ -20,7 +20,7 @@ MAX_STARTS = 4
 MAX_TRIED = 1500
 """Texts tried in all; about 20 microseconds each."""
 
-_ORDER = b'"}]:,0123456789.-\\TZaAbcdefghnrtu/@_ {['
+_ORDER = b'"}])>:,;0123456789.-\\TZaAbcdefghnrtu/@_ {[(<'
 _RANK = {byte: rank for rank, byte in enumerate(_ORDER)}
 
 _Way = tuple[bytes, Walk, Matcher]
@@ -77,7 +77,7 @@ def _closing(walk: Walk, matcher: Matcher) -> bytes | None:
 
 def _longer(ways: list[_Way]) -> list[_Way]:
     """The most promising texts with one byte more, no two that go on alike."""
-    found: dict[tuple[int, bool], _Way] = {}
+    found: dict[tuple[int, int, bool], _Way] = {}
     for way in ways:
         bits = way[2].next_tokens
         allowed = sorted(
@@ -87,5 +87,5 @@ def _longer(ways: list[_Way]) -> list[_Way]:
         for byte in allowed[:MAX_BYTES]:
             after = _after(way, bytes([byte]))
             if after is not None:
-                found.setdefault((after[2].next_tokens, after[1].in_string), after)
+                found.setdefault((byte, after[2].next_tokens, after[1].in_string), after)
     return list(found.values())[:WIDTH]
