@@ -12,5 +12,5 @@ class Source:
     lark: str
     """The grammar, in llguidance's Lark syntax, header included."""
     unenforced: tuple[str, ...] = ()
-    """What it does not enforce, each as `pointer: keyword`, to be checked on the finished text; empty
-    unless the constraint isn't strict."""
+    """What it does not enforce, each as `pointer: keyword`, to be checked on the finished text;
+    empty unless the constraint isn't strict."""

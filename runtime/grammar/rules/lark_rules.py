@@ -208,13 +208,13 @@ class Reader:
     def _refuse_lazy(self, token: Any) -> NoReturn:
         self.statements.fail(
             token,
-            f"{token}: a lazy repetition is supported for single characters between fixed texts only",
+            f"{token}: a lazy repetition must be of single characters, between fixed texts",
         )
 
     def _range(self, first: Any, last: Any) -> int:
         low, high = (self._pattern(token).value for token in (first, last))
         if len(low) != 1 or len(high) != 1 or high < low:
-            self.statements.fail(first, f"{first}..{last}: a range goes from a character to a later")
+            self.statements.fail(first, f"{first}..{last}: not a range of characters")
         return self.nodes.chars(charset.union([(ord(low), ord(high))]))
 
     def _repeat(self, body: int, operator: list[Any]) -> int:

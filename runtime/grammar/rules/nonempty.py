@@ -21,7 +21,9 @@ def nonempty_regex(nodes: Nodes, node: int) -> str | None:
     for part in nodes.within([node]):
         texts[part], rest[part] = _written(nodes, part, empty, texts, rest)
     if not rest[node]:
-        raise GrammarError('lark: no trees under this grammar: a terminal is only ever empty; leave it out')
+        raise GrammarError(
+            "lark: no trees under this grammar: a terminal is only ever empty; leave it out"
+        )
     return rest[node]
 
 

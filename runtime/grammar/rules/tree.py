@@ -58,10 +58,14 @@ def _parsed(parser: Any, document: str, deadline: float) -> Any:
 
     def timed(terminal: Any, stream: Any, index: int = 0) -> Any:
         if time.monotonic() > deadline:
-            raise GrammarError(f"lark: no tree in the time allowed, of {len(document):,} characters")
+            raise GrammarError(
+                f"lark: no tree in the time allowed, of {len(document):,} characters"
+            )
         return match(terminal, stream, index)
 
-    ignored = "|".join(one.pattern.to_regexp() for one in parser.terminals if one.name in parser.ignore_tokens)
+    ignored = "|".join(
+        one.pattern.to_regexp() for one in parser.terminals if one.name in parser.ignore_tokens
+    )
     earley.term_matcher = timed
     end = len(document)
     while True:
@@ -84,13 +88,16 @@ def _parser(text: str, lexer: str) -> Any:
     try:
         return lark.Lark(grammar, parser="earley", lexer=lexer)
     except lark.exceptions.LarkError as error:
-        raise GrammarError(f"lark: no trees under this grammar: {str(error).splitlines()[0]}") from None
+        raise GrammarError(
+            f"lark: no trees under this grammar: {str(error).splitlines()[0]}"
+        ) from None
 
 
 @functools.lru_cache(maxsize=8)
 def _grammar(text: str) -> Any:
     """Lark's form of a grammar, in which a terminal that can be empty is optional instead."""
-    from lark.load_grammar import GrammarBuilder, Terminal
+    from lark.grammar import Terminal
+    from lark.load_grammar import GrammarBuilder
 
     reader = Reader(text)
     reader.read()

@@ -6,7 +6,8 @@ is mentioned often stands in it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence as Parts
+from collections.abc import Iterable
+from collections.abc import Sequence as Parts
 
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.charset import Ranges
