@@ -127,6 +127,12 @@ class Plan:
         self.items.append(item)
         return len(self.items) - 1
 
+    def _known(self, node: int, known: dict[int, int]) -> int:
+        """A part's item. Skips are new ones wherever they are mentioned, so that what may follow
+        them there is known."""
+        is_skips = self.book.nodes[node] == Ref(self.book.skip_rule)
+        return self._skips() if is_skips else known[node]
+
     def _skips(self) -> int:
         skips = [self._add(Terminal(skip, is_skip=True)) for skip in self.book.skips]
         return self._add(Many([self._add(Choice(skips))], 0, None))
@@ -163,12 +169,12 @@ class Plan:
             case Cat(parts):
                 return self._add(Sequence(self._sequence(parts, known)))
             case Alt(parts):
-                inner = [known[part] for part in parts if part in known]
+                inner = [self._known(part, known) for part in parts if part in known]
                 return self._add(Choice(self._rest(parts, known) + inner))
             case Repeat(body, low, None) if low < 2 and (mixed := self._mixed(body, low, known)):
                 return mixed
             case Repeat(body, low, high):
-                item = known[body] if body in known else self._regular(body)
+                item = self._known(body, known) if body in known else self._regular(body)
                 return self._add(Many([item], low, high))
             case Chars():
                 return self._add(Terminal(node))
@@ -182,7 +188,7 @@ class Plan:
         if regular == nodes.nowhere:
             return None
         some, any_number = nodes.repeat(regular, 1, None), nodes.repeat(regular, 0, None)
-        other = self._add(Choice([known[part] for part in options if part in known]))
+        other = self._add(Choice([self._known(part, known) for part in options if part in known]))
         turn = self._add(Sequence([other, self._regular(any_number)]))
         turns = self._add(Many([turn], 0, None))
         if low == 0:
@@ -201,7 +207,7 @@ class Plan:
                 items.append(self._regular(self.book.nodes.cat(run)))
                 run = []
             if part >= 0:
-                items.append(known[part])
+                items.append(self._known(part, known))
         return items
 
     def _rest(self, parts: tuple[int, ...], known: dict[int, int]) -> list[int]:

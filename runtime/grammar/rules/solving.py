@@ -40,7 +40,7 @@ def solved(kind: str, book: Book) -> Book:
     holds = graph.productive(book)
     if not holds[book.start]:
         names = [book.names[rule] for rule in graph.empty_because(book, holds)]
-        names = [name for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
+        names = [name for name in names if name]
         way = " → ".join(names[-8:])
         raise GrammarError(f"{kind}: no text satisfies it: it never ends in a text ({way})")
     nodes = book.nodes
