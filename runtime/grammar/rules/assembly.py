@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.rules.book import Book
-from ramet.runtime.grammar.rules.lexing import make_exact
-from ramet.runtime.grammar.rules.plan import Plan
+from ramet.runtime.grammar.rules.lexing import exact_plan
 from ramet.runtime.grammar.rules.solving import solved
 from ramet.runtime.grammar.rules.writing import written
 from ramet.runtime.grammar.source import Source
@@ -14,7 +13,6 @@ from ramet.runtime.grammar.source import Source
 def source(kind: str, book: Book) -> Source:
     """The mask engine's grammar of a book; raises GrammarError for one without texts, or one that
     is too large."""
-    plan = Plan(solved(kind, book))
 
     def refuse(terminal: int, skip: int) -> None:
         ignored = book.labels.get(skip, "a terminal")
@@ -25,5 +23,5 @@ def source(kind: str, book: Book) -> Source:
             "characters"
         )
 
-    make_exact(plan, refuse)
+    plan = exact_plan(solved(kind, book), refuse)
     return Source(written(kind, plan))

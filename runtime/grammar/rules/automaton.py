@@ -48,8 +48,15 @@ class Alphabet:
         self._masks = dict(zip(known, masks, strict=True))
 
     def mask(self, ranges: Ranges) -> int:
-        """A set's classes."""
-        return self._masks[ranges]
+        """A set's classes; the set is one of the grammar's, or a union of classes."""
+        found = self._masks.get(ranges)
+        if found is None:
+            found = 0
+            for atom, spans in enumerate(self._spans):
+                if any(first <= spans[0][0] <= last for first, last in ranges):
+                    found |= 1 << atom
+            self._masks[ranges] = found
+        return found
 
     def ranges(self, mask: int) -> Ranges:
         """The set of the classes."""

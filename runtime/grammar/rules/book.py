@@ -12,7 +12,8 @@ from ramet.runtime.grammar.rules.nodes import Nodes
 
 @dataclasses.dataclass(slots=True)
 class Book:
-    """Rules; `bodies[i]` is what the rule called `names[i]` says."""
+    """Rules; `bodies[i]` is what the rule called `names[i]` says. One that no user wrote has no
+    name."""
 
     nodes: Nodes
     names: list[str]

@@ -28,6 +28,12 @@ class Comparisons:
         self._automata: dict[int, Automaton] = {}
         self._known: dict[tuple[int, int], tuple[bool, int, int]] = {}
 
+    def learn(self, roots: Sequence[int]) -> None:
+        """Take in nodes more, whose sets of characters tell no more characters apart."""
+        first, empty = beginnings(self._nodes, roots, self.alphabet)
+        self.first |= first
+        self._empty |= empty
+
     def is_empty(self, node: int) -> bool:
         """Whether the empty text is one of a node."""
         return node in self._empty
@@ -39,7 +45,7 @@ class Comparisons:
         found = self._known.get((low, high))
         if found is None:
             if self.first[one] & self.first[other]:
-                found = compared(self._automaton(low), self._automaton(high), self.alphabet)
+                found = compared(self.automaton(low), self.automaton(high), self.alphabet)
             else:
                 found = False, 0, 0
             self._known[low, high] = found
@@ -47,7 +53,8 @@ class Comparisons:
             return found[0], 0
         return found[0], found[1] if one == low else found[2]
 
-    def _automaton(self, node: int) -> Automaton:
+    def automaton(self, node: int) -> Automaton:
+        """A node's automaton."""
         if node not in self._automata:
             made = Automaton(self._nodes, node, self.alphabet, self.first[node])
             self._automata[node] = made

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from ramet.runtime.grammar.rules.book import Book
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Node, Ref, Repeat
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def productive(book: Book) -> list[bool]:
@@ -80,14 +83,14 @@ def _closure(book: Book, need: Callable[[Node], int]) -> tuple[list[bool], set[i
     return holds, found
 
 
-def components(start: int, after: Callable[[int], Iterable[int]]) -> list[list[int]]:
+def components(start: Name, after: Callable[[Name], Iterable[Name]]) -> list[list[Name]]:
     """The strongly connected components of what is reached from `start`; a component comes after
     all others that it leads to (Tarjan 1972)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    found: list[list[int]] = []
+    index: dict[Name, int] = {}
+    low: dict[Name, int] = {}
+    stack: list[Name] = []
+    on_stack: set[Name] = set()
+    found: list[list[Name]] = []
     work = [(start, iter(after(start)))]
     index[start] = low[start] = 0
     stack.append(start)
@@ -114,7 +117,7 @@ def components(start: int, after: Callable[[int], Iterable[int]]) -> list[list[i
     return found
 
 
-def _popped(stack: list[int], down_to: int) -> list[int]:
+def _popped(stack: list[Name], down_to: Name) -> list[Name]:
     at = len(stack) - 1
     while stack[at] != down_to:
         at -= 1

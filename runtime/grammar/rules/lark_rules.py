@@ -30,7 +30,7 @@ from ramet.runtime.grammar.rules.assembly import source
 from ramet.runtime.grammar.rules.book import Book
 from ramet.runtime.grammar.rules.lark_reader import Definition, Statements, literal
 from ramet.runtime.grammar.rules.lazy import first_ends, has_lazy
-from ramet.runtime.grammar.rules.nodes import Nodes
+from ramet.runtime.grammar.rules.nodes import Cat, Nodes
 from ramet.runtime.grammar.rules.skipping import skips_fit_in
 from ramet.runtime.grammar.source import Source
 
@@ -91,7 +91,7 @@ class Reader:
         first = nodes.ref(self._rules[START])
         return Book(
             nodes,
-            [*names, START],
+            [*names, ""],
             [*bodies, nodes.cat([self._skip, first])],
             len(names),
             skips if apart else (),
@@ -113,11 +113,13 @@ class Reader:
                 if definition.name not in found:
                     found[definition.name] = definition
                     waiting.append((definition.body, definition.common))
+        own = statements.definitions.values()
+        for definition in (one for one in own if one.name.isupper()):
+            for token in _names(definition.body, "nonterminal"):
+                statements.fail(token, f"rule {token} can't be part of terminal {definition.name}")
         for name, definition in found.items():
             inner = _names(definition.body, "terminal")
             uses[name] = [statements.find(token, definition.common).name for token in inner]
-            for token in _names(definition.body, "nonterminal"):
-                statements.fail(token, f"rule {token} can't be part of terminal {name}")
         everything = list(found)
         for component in graph.components("", lambda name: uses[name] if name else everything):
             name = component[0]
@@ -154,8 +156,20 @@ class Reader:
             elif tree.data == "expr":
                 made[id(tree)] = self._repeat(inner(tree)[0], tree.children[1:])
             else:
-                made[id(tree)] = self.nodes.cat(inner(tree))
+                made[id(tree)] = self.nodes.cat(self._flat(inner(tree)))
         return made[id(body)]
+
+    def _flat(self, parts: list[int]) -> list[int]:
+        """Parts with what is skipped after them as parts of their own, because equal nodes are the
+        same node wherever they stand."""
+        found: list[int] = []
+        for part in parts:
+            node = self.nodes[part]
+            if isinstance(node, Cat) and node.parts[-1:] == (self._skip,):
+                found.extend(node.parts)
+            else:
+                found.append(part)
+        return found
 
     def _leaf(self, tree: Any, common: bool, in_rule: bool) -> int:
         token = tree.children[0]
@@ -208,15 +222,13 @@ class Reader:
     def _refuse_lazy(self, token: Any) -> NoReturn:
         self.statements.fail(
             token,
-            f"{token}: a lazy repetition is supported for single characters between fixed texts only",
+            f"{token}: a lazy repetition must be of single characters, between fixed texts",
         )
 
     def _range(self, first: Any, last: Any) -> int:
         low, high = (self._pattern(token).value for token in (first, last))
         if len(low) != 1 or len(high) != 1 or high < low:
-            self.statements.fail(
-                first, f"{first}..{last}: a range goes from a character to a later"
-            )
+            self.statements.fail(first, f"{first}..{last}: not a range of characters")
         return self.nodes.chars(charset.union([(ord(low), ord(high))]))
 
     def _repeat(self, body: int, operator: list[Any]) -> int:

@@ -13,48 +13,111 @@ for the characters that they begin, because the engine reads bytes.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable
 
 from ramet.runtime.grammar.rules import graph
 from ramet.runtime.grammar.rules.automaton import bits
+from ramet.runtime.grammar.rules.book import Book
+from ramet.runtime.grammar.rules.carving import MAX_WORDS, carved, words_within
 from ramet.runtime.grammar.rules.comparing import Comparisons
+from ramet.runtime.grammar.rules.nodes import Cat
 from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
+from ramet.runtime.grammar.rules.solving import fits
 
 MAX_TERMINALS = 2000
 """With more, all are taken apart."""
 MAX_STEPS = 1_000_000
 """Steps in working out what is allowed beside what, in all rounds, before all are taken apart."""
+MAX_CARVED = 4
+"""Times that what is left of a terminal is carved again before it is taken apart."""
+MAX_CARVED_ITEMS = 500
+"""Items of a plan for which carving is tried."""
+MAX_CARVED_SIZE = 1000
+"""Characters of a terminal that is carved."""
+
+Refuse = Callable[[int, int], None]
 
 
-def make_exact(plan: Plan, refuse: Callable[[int, int], None]) -> None:
-    """Take terminals of a plan apart until the engine reads it exactly.
+def exact_plan(book: Book, refuse: Refuse) -> Plan:
+    """The plan of a book that is read with the fewest steps, of those known to be exact.
+
+    `refuse` is called as by `make_exact`.
+    """
+    plain = Plan(book)
+    make_exact(plain, refuse, carve=False)
+    if not (wide := plain.num_wide()) or len(plain.items) > MAX_CARVED_ITEMS:
+        return plain
+    other = Plan(book)
+    make_exact(other, refuse, carve=True)
+    is_better = other.num_wide() < wide and len(other.items) < 4 * len(plain.items)
+    return other if is_better else plain
+
+
+def make_exact(plan: Plan, refuse: Refuse, *, carve: bool) -> None:
+    """Take terminals of a plan apart until the engine reads it exactly; `carve`: where that helps
+    not into what they are made of, but at the words where they conflict.
 
     `refuse` is called with the nodes of a terminal and of a skip that can't be told apart from
     what may follow the terminal; it raises.
     """
     budget = _Budget(MAX_STEPS)
-    roots = [item.node for item in plan.items if isinstance(item, Terminal)]
-    comparisons = Comparisons(plan.book.nodes, roots)
+    comparisons = Comparisons(plan.book.nodes, [plan.terminal(at).node for at in plan.terminals()])
+    times_carved: dict[int, int] = {}
     while True:
         terminals = plan.terminals()
         if len(terminals) > MAX_TERMINALS or budget.left <= 0:
             _take_apart(plan, terminals, refuse)
             return
         wrong = _Rows(plan, terminals, comparisons, budget).conflicts()
-        for here, there in wrong:
-            item = plan.items[there]
-            assert isinstance(item, Terminal)
-            if item.is_skip:
-                first = plan.items[here]
-                assert isinstance(first, Terminal)
-                refuse(first.node, item.node)
         if not wrong:
             return
-        for there in {there for _, there in wrong}:
-            plan.split(there)
+        for there, conflicts in wrong.items():
+            node = plan.terminal(there).node
+            if plan.terminal(there).is_skip:
+                refuse(conflicts[0][0], node)
+            times = times_carved.get(there, 0)
+            made: list[int] = []
+            if carve and times < MAX_CARVED and isinstance(plan.book.nodes[node], Cat):
+                made = _carve(plan, there, comparisons, conflicts)
+            if not made:
+                plan.split(there)
+            times_carved.update(dict.fromkeys(made, times + 1))
+            comparisons.learn([plan.terminal(at).node for at in made])
 
 
-def _take_apart(plan: Plan, terminals: Iterable[int], refuse: Callable[[int, int], None]) -> None:
+def _words(
+    comparisons: Comparisons, node: int, conflicts: list[tuple[int, int]]
+) -> set[str] | None:
+    """Where the terminal can be carved; None if there are too many such places."""
+    found: set[str] = set()
+    other = comparisons.automaton(node)
+    for first, after in conflicts:
+        words = words_within(comparisons.automaton(first), other, comparisons.alphabet, after)
+        if words is None or len(found) > MAX_WORDS:
+            return None
+        found |= words
+    return {word for word in found if not any(word[:at] in found for at in range(1, len(word)))}
+
+
+def _carve(
+    plan: Plan, at: int, comparisons: Comparisons, conflicts: list[tuple[int, int]]
+) -> list[int]:
+    """Carve a terminal; the new ones, none if it can't be done."""
+    nodes = plan.book.nodes
+    node = plan.terminal(at).node
+    words = _words(comparisons, node, conflicts)
+    if not words or nodes.size(node) > MAX_CARVED_SIZE:
+        return []
+    after = functools.reduce(operator.or_, (after for _, after in conflicts))
+    kept, rests = carved(nodes, node, words, after)
+    if not all(fits(nodes, new) for new in (kept, *(rest for _, rest in rests))):
+        return []
+    return plan.carve(at, kept, rests)
+
+
+def _take_apart(plan: Plan, terminals: Iterable[int], refuse: Refuse) -> None:
     """Leave only single characters."""
     waiting = list(terminals)
     while waiting:
@@ -84,37 +147,34 @@ class _Rows:
         self._terminals = terminals
         self._comparisons = comparisons
         self._budget = budget
-        self._types = [self._terminal(at).node for at in terminals]
+        self._types = [plan.terminal(at).node for at in terminals]
         self._places: dict[int, list[int]] = {}
         for number, node in enumerate(self._types):
             self._places.setdefault(node, []).append(number)
         self._sets = self._reached()
         self._next = [self._sets[2 * at + 1] for at in terminals]
 
-    def conflicts(self) -> list[tuple[int, int]]:
-        """Items A and B where a text of A followed by what may follow it can be B's beginning."""
+    def conflicts(self) -> dict[int, list[tuple[int, int]]]:
+        """Items that a text of another terminal, followed by what may follow it, can begin: by
+        such items, the nodes of the others and the bytes that may follow them."""
         beside = self._beside()
         bytes_after: dict[int, int] = {}
-        found: list[tuple[int, int]] = []
-        for number, at in enumerate(self._terminals):
+        found: dict[int, dict[tuple[int, int], None]] = {}
+        for number, node in enumerate(self._types):
             after = self._next[number]
             if after not in bytes_after:
                 bytes_after[after] = self._lead_bytes(after)
-            for node, places in self._places.items():
-                if not bytes_after[after] & self._comparisons.onward(self._types[number], node)[1]:
+            for other, places in self._places.items():
+                if not bytes_after[after] & self._comparisons.onward(node, other)[1]:
                     continue
-                for other in places:
-                    if beside[number] >> other & 1 and not self._is_one_skip(number, other):
-                        found.append((at, self._terminals[other]))
-        return found
-
-    def _terminal(self, at: int) -> Terminal:
-        item = self._plan.items[at]
-        assert isinstance(item, Terminal)
-        return item
+                for place in places:
+                    if beside[number] >> place & 1 and not self._is_one_skip(number, place):
+                        at = self._terminals[place]
+                        found.setdefault(at, {})[node, bytes_after[after]] = None
+        return {at: list(nodes) for at, nodes in found.items()}
 
     def _is_one_skip(self, number: int, other: int) -> bool:
-        return number == other and self._terminal(self._terminals[number]).is_skip
+        return number == other and self._plan.terminal(self._terminals[number]).is_skip
 
     def _lead_bytes(self, numbers: int) -> int:
         mask = 0

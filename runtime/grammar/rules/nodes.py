@@ -99,10 +99,18 @@ class Nodes:
         return self._add(Ref(rule))
 
     def cat(self, parts: Iterable[int]) -> int:
-        """A sequence."""
-        flat = [part for part in parts if self._nodes[part] != _EMPTY]
-        if any(part == self.nowhere for part in flat):
-            return self.nowhere
+        """A sequence; repetitions of the same, side by side, are one."""
+        flat: list[int] = []
+        for part in parts:
+            if self._nodes[part] == _EMPTY:
+                continue
+            if part == self.nowhere:
+                return self.nowhere
+            merged = self._merged(flat[-1], part) if flat else None
+            if merged is None:
+                flat.append(part)
+            else:
+                flat[-1] = merged
         return flat[0] if len(flat) == 1 else self._add(Cat(tuple(flat)))
 
     def text(self, text: str) -> int:
@@ -130,13 +138,13 @@ class Nodes:
         if low == high == 1:
             return body
         inner = self._nodes[body]
-        if isinstance(inner, Repeat) and (inner.low, inner.high) == (0, None):
-            return body
-        if (low, high) == (0, None) and isinstance(inner, Repeat):
-            if inner.high is None and inner.low == 1:
-                return self.repeat(inner.body, 0, None)
+        if isinstance(inner, Repeat):
+            if (inner.low, inner.high) == (0, None):
+                return body
             if (inner.low, inner.high) == (0, 1):
-                return self.repeat(inner.body, 0, None)
+                return self.repeat(inner.body, 0, high)
+            if inner.high is None and inner.low == 1 and high is None:
+                return self.repeat(inner.body, low, None)
         return self._add(Repeat(body, low, high))
 
     def pattern(self, pattern: regular.Pattern) -> int:
@@ -188,20 +196,37 @@ class Nodes:
         inner = (self._nodes[part] for part in self.open_within([node]))
         return sorted(part.rule for part in inner if isinstance(part, Ref))
 
-    def replaced(self, roots: Sequence[int], rules: dict[int, int]) -> list[int]:
-        """The roots with nodes in the place of some rules; the other rules stay."""
+    def rebuilt(self, roots: Sequence[int], changes: dict[int, int]) -> list[int]:
+        """The roots with nodes in the place of others, which mention rules."""
         new: dict[int, int] = {}
         for node in self.open_within(roots):
+            if node in changes:
+                new[node] = changes[node]
+                continue
             match self._nodes[node]:
-                case Ref(rule):
-                    new[node] = rules.get(rule, node)
                 case Cat(parts):
                     new[node] = self.cat([new.get(part, part) for part in parts])
                 case Alt(parts):
                     new[node] = self.alt([new.get(part, part) for part in parts])
                 case Repeat(body, low, high):
                     new[node] = self.repeat(new.get(body, body), low, high)
+                case _:
+                    new[node] = node
         return [new.get(root, root) for root in roots]
+
+    def _merged(self, one: int, other: int) -> int | None:
+        """Two parts of a sequence as one repetition; None if they aren't."""
+        first, second = self._nodes[one], self._nodes[other]
+        if not isinstance(first, Repeat):
+            first = Repeat(one, 1, 1)
+            if not isinstance(second, Repeat):
+                return None
+        if not isinstance(second, Repeat):
+            second = Repeat(other, 1, 1)
+        if first.body != second.body:
+            return None
+        high = None if first.high is None or second.high is None else first.high + second.high
+        return self.repeat(first.body, first.low + second.low, high)
 
     def _add(self, node: Node) -> int:
         found = self._known.get(node)

@@ -64,6 +64,8 @@ class Plan:
         self.items: list[Item] = []
         self.roots: dict[int, int] = {}
         """The item of each rule."""
+        self._rests: dict[int, int] = {}
+        """Items of what words go on with, by node: the rest of a rest is often the same."""
         known: dict[int, int] = {}
         components = graph.components(book.start, lambda rule: book.nodes.rules(book.bodies[rule]))
         for rule in sorted(rule for component in components for rule in component):
@@ -77,6 +79,12 @@ class Plan:
         """The items that are terminals."""
         return [at for at, item in enumerate(self.items) if isinstance(item, Terminal)]
 
+    def terminal(self, at: int) -> Terminal:
+        """An item that is one."""
+        item = self.items[at]
+        assert isinstance(item, Terminal)
+        return item
+
     def split(self, at: int) -> None:
         """Take a terminal apart, into what its node is made of."""
         item = self.items[at]
@@ -84,6 +92,31 @@ class Plan:
         nodes = self.book.nodes
         parts = [self._add(Terminal(part)) for part in nodes.parts(item.node)]
         self.items[at] = _composed(nodes[item.node], parts)
+
+    def carve(self, at: int, kept: int, rests: list[tuple[str, int]]) -> list[int]:
+        """Replace a terminal by what is kept of it, or a word and its rest; the new items."""
+        nodes = self.book.nodes
+        options: list[int] = []
+        made: list[int] = []
+        if kept != nodes.nowhere:
+            options.append(self._add(Terminal(kept)))
+            made.append(options[0])
+        for word, rest in rests:
+            begin = self._add(Terminal(nodes.text(word)))
+            made.append(begin)
+            if rest not in self._rests:
+                self._rests[rest] = self._add(Terminal(rest))
+                made.append(self._rests[rest])
+            options.append(self._add(Sequence([begin, self._rests[rest]])))
+        self.items[at] = Choice(options)
+        return made
+
+    def num_wide(self) -> int:
+        """How many terminals are single characters of more than one: each takes the engine through
+        all tokens that begin so."""
+        inner = (self.book.nodes[item.node] for item in self.items if isinstance(item, Terminal))
+        sets = (node.ranges for node in inner if isinstance(node, Chars))
+        return sum(ranges[0][0] != ranges[-1][1] for ranges in sets if ranges)
 
     def is_single(self, at: int) -> bool:
         """Whether an item is a terminal of one character."""
@@ -93,6 +126,12 @@ class Plan:
     def _add(self, item: Item) -> int:
         self.items.append(item)
         return len(self.items) - 1
+
+    def _known(self, node: int, known: dict[int, int]) -> int:
+        """A part's item. Skips are new ones wherever they are mentioned, so that what may follow
+        them there is known."""
+        is_skips = self.book.nodes[node] == Ref(self.book.skip_rule)
+        return self._skips() if is_skips else known[node]
 
     def _skips(self) -> int:
         skips = [self._add(Terminal(skip, is_skip=True)) for skip in self.book.skips]
@@ -130,13 +169,32 @@ class Plan:
             case Cat(parts):
                 return self._add(Sequence(self._sequence(parts, known)))
             case Alt(parts):
-                inner = [known[part] for part in parts if part in known]
+                inner = [self._known(part, known) for part in parts if part in known]
                 return self._add(Choice(self._rest(parts, known) + inner))
+            case Repeat(body, low, None) if low < 2 and (mixed := self._mixed(body, low, known)):
+                return mixed
             case Repeat(body, low, high):
-                item = known[body] if body in known else self._regular(body)
+                item = self._known(body, known) if body in known else self._regular(body)
                 return self._add(Many([item], low, high))
             case Chars():
                 return self._add(Terminal(node))
+
+    def _mixed(self, body: int, low: int, known: dict[int, int]) -> int | None:
+        """Repetition of a choice, some options R of which are regular and others O not, as
+        R* (O R*)*, so that terminals don't follow each other."""
+        nodes = self.book.nodes
+        options = nodes.parts(body) if isinstance(nodes[body], Alt) else ()
+        regular = nodes.alt(part for part in options if part not in known)
+        if regular == nodes.nowhere:
+            return None
+        some, any_number = nodes.repeat(regular, 1, None), nodes.repeat(regular, 0, None)
+        other = self._add(Choice([self._known(part, known) for part in options if part in known]))
+        turn = self._add(Sequence([other, self._regular(any_number)]))
+        turns = self._add(Many([turn], 0, None))
+        if low == 0:
+            return self._add(Sequence([self._regular(any_number), turns]))
+        first = self._add(Choice([self._regular(some), turn]))
+        return self._add(Sequence([first, turns]))
 
     def _sequence(self, parts: tuple[int, ...], known: dict[int, int]) -> list[int]:
         items: list[int] = []
@@ -149,7 +207,7 @@ class Plan:
                 items.append(self._regular(self.book.nodes.cat(run)))
                 run = []
             if part >= 0:
-                items.append(known[part])
+                items.append(self._known(part, known))
         return items
 
     def _rest(self, parts: tuple[int, ...], known: dict[int, int]) -> list[int]:

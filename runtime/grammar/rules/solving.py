@@ -3,8 +3,8 @@
 - What doesn't mention itself is written out in what mentions it.
 - Rules that mention each other only at their left ends, or only at their right ends, are equations
   of regular expressions, and solved: X = X a | b is b a* (Arden 1961).
-- Else a rule's recursion at its own ends becomes repetition: E = E i E | E o | p E | b has the texts
-  of p* b o* (i p* b o*)*. What recurs within, as between parentheses, stays.
+- Else a rule's recursion at its own ends becomes repetition: E = E i E | E o | p E | b has the
+  texts of p* b o* (i p* b o*)*. What recurs within, as between parentheses, stays.
 
 The texts stay the same; parse trees aren't looked at. Repetition costs the mask engine nothing per
 turn, recursion at the right end a step for each turn that is still open.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.dialect import MAX_POSITIONS
@@ -40,16 +40,44 @@ def solved(kind: str, book: Book) -> Book:
     holds = graph.productive(book)
     if not holds[book.start]:
         names = [book.names[rule] for rule in graph.empty_because(book, holds)]
-        names = [name for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
+        names = [name for name in names if name]
         way = " → ".join(names[-8:])
         raise GrammarError(f"{kind}: no text satisfies it: it never ends in a text ({way})")
     nodes = book.nodes
     barren = {rule: nodes.nowhere for rule, some in enumerate(holds) if not some}
-    bodies = nodes.replaced(book.bodies, barren) if barren else list(book.bodies)
+    bodies = _replaced(nodes, book.bodies, barren) if barren else list(book.bodies)
     solver = _Solver(book, bodies)
     for component in graph.components(book.start, lambda rule: nodes.rules(bodies[rule])):
         solver.settle(component)
-    return dataclasses.replace(book, bodies=bodies)
+    return _unfolded(dataclasses.replace(book, bodies=bodies))
+
+
+def _replaced(nodes: Nodes, roots: Sequence[int], rules: dict[int, int]) -> list[int]:
+    """The roots with nodes in the place of some rules; the other rules stay."""
+    return nodes.rebuilt(roots, {nodes.ref(rule): node for rule, node in rules.items()})
+
+
+def _unfolded(book: Book) -> Book:
+    """The same with repeated rules that are choices written out where they are repeated, so that
+    their regular options are seen there: `node*` with `node: TEXT | "(" node* ")"`."""
+    nodes, bodies = book.nodes, list(book.bodies)
+    names, changes = list(book.names), dict[int, int]()
+    added: list[tuple[int, int]] = []
+    for node in nodes.open_within(bodies):
+        match nodes[node]:
+            case Repeat(body, low, None) if low < 2 and isinstance(rule := nodes[body], Ref):
+                choice = nodes[bodies[rule.rule]]
+                if isinstance(choice, Alt) and any(map(nodes.is_regular, choice.parts)):
+                    changes[node] = nodes.ref(len(names))
+                    names.append(f"{names[rule.rule]}{'+' if low else '*'}")
+                    added.append((rule.rule, low))
+            case _:
+                pass
+    if not changes:
+        return book
+    bodies = nodes.rebuilt(bodies, changes)
+    bodies += [nodes.repeat(bodies[rule], low, None) for rule, low in added]
+    return dataclasses.replace(book, names=names, bodies=bodies)
 
 
 class _Solver:
@@ -64,7 +92,12 @@ class _Solver:
         """Solve rules that mention each other, after all others that they mention."""
         nodes, bodies = self._nodes, self._bodies
         for rule in component:
-            bodies[rule] = nodes.replaced([bodies[rule]], self._known)[0]
+            known = {
+                inner: self._known[inner]
+                for inner in nodes.rules(bodies[rule])
+                if inner in self._known
+            }
+            bodies[rule] = _replaced(nodes, [bodies[rule]], known)[0]
         inside = set(component)
         if len(component) > 1 or component[0] in nodes.rules(bodies[component[0]]):
             if not self._solve(component):
@@ -105,7 +138,7 @@ class _Solver:
         for rule in sorted(component, reverse=True):
             user = users[rule].most_common(1)[0][0]
             if users[rule].total() == 1 and user != rule and rule != self._skip:
-                bodies[user] = nodes.replaced([bodies[user]], {rule: bodies[rule]})[0]
+                bodies[user] = _replaced(nodes, [bodies[user]], {rule: bodies[rule]})[0]
                 left.discard(rule)
                 for counts in users.values():
                     counts[user] += counts.pop(rule, 0)
@@ -225,6 +258,8 @@ def _flat(nodes: Nodes, rule: int, body: int) -> int:
             plain.append(nodes.cat(parts))
     if not (before or after or between):
         return body
+    if nodes.empty in between:  # E E E adds nothing to E E.
+        between = [op for op in between if set(nodes.parts(op)) != {itself} and op != itself]
     unit = nodes.cat([_any(nodes, before), nodes.alt(plain), _any(nodes, after)])
     again = nodes.cat([nodes.alt(between), unit])
     return nodes.cat([unit, nodes.repeat(again, 0, None)])

@@ -96,7 +96,8 @@ def _parser(text: str, lexer: str) -> Any:
 @functools.lru_cache(maxsize=8)
 def _grammar(text: str) -> Any:
     """Lark's form of a grammar, in which a terminal that can be empty is optional instead."""
-    from lark.load_grammar import GrammarBuilder, Terminal
+    from lark.grammar import Terminal
+    from lark.load_grammar import GrammarBuilder
 
     reader = Reader(text)
     reader.read()
