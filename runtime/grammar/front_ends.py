@@ -47,6 +47,6 @@ def tag_reader(constraint: Constraint) -> TagReader:
     )
 
 
-def tree_of(constraint: Constraint, text: str) -> Any:
-    """The parse tree of a whole text of a `lark` or `ebnf` grammar."""
-    raise UnsupportedFeature(f"{constraint.kind}: no parse trees in this version")
+def tree_of(grammar: str, text: str) -> Any:
+    """The `lark.Tree` of a whole text of a Lark grammar; raises GrammarError for another text."""
+    raise UnsupportedFeature("lark: no parse trees in this version")
