@@ -104,7 +104,7 @@ def gen(
     - `type`: a pydantic model, a dataclass, a TypedDict, an Enum, a Literal, `list[…]`, whatever
       pydantic knows. The text is JSON (`"red"` for an Enum, with its quotes), `s.value(name)` a
       validated value: `Colour.RED`.
-    - `lark`, `ebnf`: the text of a grammar; `s.value(name)` is the parse tree.
+    - `lark`, `ebnf`: a text of a grammar. `s.value(name)` is the `lark.Tree` of `lark`'s.
     - `structural_tags` (a dict or JSON text, SGLang's or xgrammar's): free text in which a trigger
       begins a region, such as a tool call. `s.value(name)` is a list of texts and of pairs (begin,
       content); a `schema` may be a type.

@@ -171,7 +171,7 @@ def _constraint(
         reader = TagsReader(constraint, types)
     else:
         constraint = Constraint(name, value)
-        reader = None if name == "regex" else TreeReader(constraint)
+        reader = TreeReader(constraint.text) if name == "lark" else None
     source_of(constraint)
     return constraint, reader
 

@@ -22,7 +22,7 @@ from typing import (
     get_origin,
 )
 
-from ramet.lang.errors import ProgramError, UnsupportedFeature
+from ramet.lang.errors import GrammarError, ProgramError, UnsupportedFeature
 from ramet.lang.ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
 from ramet.runtime.request import shown
 
@@ -98,16 +98,19 @@ class TypeReader(Reader):
 
 
 class TreeReader(Reader):
-    """Reads texts of a grammar, as parse trees."""
+    """Reads texts of a Lark grammar, as parse trees."""
 
-    def __init__(self, constraint: Constraint) -> None:
-        self._constraint = constraint
+    def __init__(self, grammar: str) -> None:
+        self._grammar = grammar
 
     def read(self, text: str) -> Any:
-        """The parse tree."""
+        """The parse tree, a `lark.Tree`."""
         from ramet.runtime.grammar.front_ends import tree_of
 
-        return tree_of(self._constraint, text)
+        try:
+            return tree_of(self._grammar, text)
+        except GrammarError as error:
+            raise ProgramError(f"{text!r} is no text of its grammar: {error}") from None
 
 
 class TagsReader(Reader):

@@ -8,19 +8,18 @@ which the fields are declared, and `state.value` is an instance. What a schema c
 which fields go together, validators say; a record that they refuse is shown with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 import ramet.lang as rm
 
-NOTICES = Path(__file__).parent / "data" / "notices.txt"
+DATA = Path(__file__).parent / "data"
+EXAMPLES = (DATA / "notice_examples.txt").read_text(encoding="utf-8")
 
 
 class Kind(enum.Enum):
@@ -39,43 +38,28 @@ class Notice(BaseModel):
     phone: Annotated[str, Field(pattern="^555-[0-9]{4}$")] | None
 
     @model_validator(mode="after")
-    def check_price(self) -> Notice:
+    def check_price(self) -> Self:
         if self.kind is Kind.SALE and self.coins is None:
             raise ValueError("what is for sale has a price")
         return self
 
 
-EXAMPLES = [
-    (
-        "I lost my green umbrella in the library. Please call 555-0100.",
-        Notice(kind=Kind.LOST, what="green umbrella", coins=None, phone="555-0100"),
-    ),
-    (
-        "Old piano for sale, 300 coins, come to the school.",
-        Notice(kind=Kind.SALE, what="old piano", coins=300, phone=None),
-    ),
-]
-
-
 @rm.function
 def extract(s: rm.ProgramState, text: str) -> None:
     """Sets `notice`."""
-    s += "Each notice as a record.\n\n"
-    for example, record in EXAMPLES:  # The same for every notice, so computed once.
-        s += f"Notice: {example}\nRecord: {record.model_dump_json()}\n\n"
+    s += EXAMPLES + f"Notice: {text}\nRecord: "  # The examples are computed once for all.
     # However long `what` gets, the document is closed before the limit cuts it.
-    s += f"Notice: {text}\nRecord: " + rm.gen("notice", type=Notice, max_tokens=64)
+    s += rm.gen("notice", type=Notice, max_tokens=64)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Extract the notices of a file and print their fields."""
     parser = argparse.ArgumentParser(description="Turn notices into records.")
-    parser.add_argument("--file", type=Path, default=NOTICES, help="a notice per line")
+    parser.add_argument("--file", type=Path, default=DATA / "notices.txt", help="a notice per line")
     options = parser.parse_args(argv)
     notices = options.file.read_text(encoding="utf-8").splitlines()
-    for text, state in zip(
-        notices, extract.run_batch([{"text": text} for text in notices], temperature=0), strict=True
-    ):
+    states = extract.run_batch([{"text": text} for text in notices], temperature=0)
+    for text, state in zip(notices, states, strict=True):
         print(text)
         try:
             print("  =>", state.value("notice"))

@@ -75,8 +75,8 @@ def violations(constraint: Constraint, text: str) -> list[str]:
     return found
 
 
-def tree_of(constraint: Constraint, text: str) -> Any:
-    """The parse tree of a whole text of a `lark` grammar, a `lark.Tree`."""
+def tree_of(grammar: str, text: str) -> Any:
+    """The `lark.Tree` of a whole text of a Lark grammar; raises GrammarError for another text."""
     from ramet.runtime.grammar.rules.tree import parse_tree
 
-    return parse_tree(constraint.text, text)
+    return parse_tree(grammar, text)

@@ -6,12 +6,17 @@ large set of characters stands in it once.
 
 from __future__ import annotations
 
+import re
+
 from ramet.runtime.grammar.charset import Ranges
 from ramet.runtime.grammar.pattern import Alt, Cat, Chars, Pattern, Repeat
 
 HEADER = '%llguidance {"no_forcing": true}\n'
 """Masks show every token that may come next, not only the first of a forced text: forcing is a
 step of its own."""
+
+_NAMES = re.compile(r'/(?:[^/\\]|\\.)+/[a-z]*|"(?:[^"\\]|\\.)*"[a-z]*|\b([A-Z][A-Z0-9_]*)\b')
+"""Regexes and strings, in which names mean nothing, and the names of terminals."""
 
 INLINE_RANGES = 4
 """Larger sets of characters are named."""
@@ -33,6 +38,20 @@ def terminal(pattern: Pattern, name: str, prefix: str) -> list[str]:
 def literal(text: str) -> str:
     """A text that is not empty, as an expression."""
     return f"/{''.join(_point(ord(char)) for char in text)}/"
+
+
+def lone_terminal(lark: str, prefix: str) -> tuple[str, list[str]] | None:
+    """The terminal that a whole grammar is, if it is one, and the rules of terminals, whose names
+    get a prefix."""
+    head, *rules = [line for line in lark.splitlines() if line and not line.startswith(HEADER[:11])]
+    start = re.fullmatch(r"start: *([A-Z][A-Z0-9_]*) *", head)
+    if start is None or not all(re.match("[A-Z][A-Z0-9_]*:", rule) for rule in rules):
+        return None
+
+    def renamed(found: re.Match[str]) -> str:
+        return f"{prefix}{found[1]}" if found[1] else found[0]
+
+    return f"{prefix}{start[1]}", [_NAMES.sub(renamed, rule) for rule in rules]
 
 
 class _Writer:

@@ -6,9 +6,10 @@ borders. Nothing is, because everything is over as soon as it can be:
 - Free text goes on until a trigger is complete (the first to be so; of several at once, the
   longest). That trigger is the beginning of one of its tags; what stands before it is free. An
   incomplete one at the end of the text is free text, too.
-- A content that is a regex, or any text, is over at the first end behind which it is whole.
-- JSON says itself where it ends. A `lark` or `ebnf` content is over where its own grammar, whose
-  terminals take what they can, allows nothing but the end.
+- A content that is a regex, any text, or a grammar that is one terminal, is over at the first end
+  behind which it is whole.
+- JSON says itself where it ends. Another `lark` or `ebnf` content is over where its grammar, whose
+  last terminal takes what it can, allows nothing but the end.
 
 A trigger inside a content is content. What would be ambiguous even so is refused: begins of which
 one begins the other, unless both contents are regular, or both are JSON behind equal begins and
@@ -24,7 +25,7 @@ from typing import Final, Protocol
 
 from ramet.runtime.errors import GrammarError, UnsupportedFeature
 from ramet.runtime.grammar import dialect
-from ramet.runtime.grammar.lark_text import HEADER, literal, terminal
+from ramet.runtime.grammar.lark_text import HEADER, literal, lone_terminal, terminal
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.tag_borders import (
     document_of,
@@ -99,11 +100,11 @@ class _Writer:
                 return f"{self._free(found.excludes, SOME)}?"
             case AnyText():
                 return self._shortest(f"{self._free(found.excludes, ANY)} {literal(close)}")
-            case Content(kind="regex"):
-                body = f"{self._regex(found)}{f' {literal(close)}' if close else ''}"
-                return self._terminal(body) if final and not close else self._shortest(body)
             case Content():
                 self._check_end(found, close)
+                if (whole := self._lone(found)) is not None:
+                    body = _joined(whole, _literal(close))
+                    return self._terminal(body) if final and not close else self._shortest(body)
                 return _joined(self._part(found), _literal(close))
             case Tag(end=""):
                 return _joined(_literal(found.begin), self.text(found.content, close, final=final))
@@ -204,7 +205,7 @@ class _Writer:
             for content in contents:
                 self._check_end(content, end or close)
             return _joined(
-                _literal(head), self._anydocument_of(contents), _literal(end), _literal(close)
+                _literal(head), self._any_document(contents), _literal(end), _literal(close)
             )
         first, second = _name_of(rest) or shown(head), _name_of(cluster[-1][1])
         fail(second, f"can't be told apart from {first}: one begins as the other does")
@@ -255,7 +256,21 @@ class _Writer:
             self.lines += terminal(pattern, known, f"{known}_")
         return known
 
-    def _anydocument_of(self, contents: Sequence[Content]) -> str:
+    def _lone(self, found: Content) -> str | None:
+        """The terminal that a content is, if it is one."""
+        if found.kind in ("json_schema", "regex"):
+            return self._regex(found) if found.kind == "regex" else None
+        source = self._source(found)
+        known = self._names.get(key := f"lone {found.kind} {found.text}")
+        if known is None:
+            whole = lone_terminal(source.lark, f"G{next(self._numbers)}_")
+            if whole is None:
+                return None
+            known = self._names[key] = whole[0]
+            self.lines += whole[1]
+        return known
+
+    def _any_document(self, contents: Sequence[Content]) -> str:
         """A rule for JSON of any of several schemas. They are one grammar: what of two would begin
         alike would be read by the greedier one."""
         texts = list({content.text: content for content in contents})

@@ -96,7 +96,7 @@ def test_shorthands() -> None:
         ("json_schema", True, "json_schema", "true", JsonReader),
         ("json_schema", {}, "json_schema", "{}", JsonReader),
         ("lark", "start: x", "lark", "start: x", TreeReader),
-        ("ebnf", "root ::= x", "ebnf", "root ::= x", TreeReader),
+        ("ebnf", "root ::= x", "ebnf", "root ::= x", type(None)),
         ("structural_tags", json.dumps(TAGS), "structural_tags", json.dumps(TAGS), TagsReader),
         ("structural_tags", TAGS, "structural_tags", json.dumps(TAGS), TagsReader),
         ("type", int, "json_schema", '{"type": "integer"}', TypeReader),

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tag_oracle import front_end
 
 from ramet.lang import ir
-from ramet.lang.errors import ProgramError, UnsupportedFeature
+from ramet.lang.errors import GrammarError, ProgramError, UnsupportedFeature
 from ramet.lang.typed import (
     REGEXES,
     JsonReader,
@@ -188,5 +188,12 @@ def test_structural_tags_are_pieces_with_typed_contents() -> None:
 
 
 def test_a_tree_comes_from_the_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_ends, "tree_of", lambda constraint, text: (constraint.kind, text))
-    assert typed_value(TreeReader(Constraint("lark", "start: x")), "x") == ("lark", "x")
+    def tree_of(grammar: str, text: str) -> tuple[str, str]:
+        if text == "y":
+            raise GrammarError("lark: line 1")
+        return grammar, text
+
+    monkeypatch.setattr(front_ends, "tree_of", tree_of)
+    assert typed_value(TreeReader("start: X"), "x") == ("start: X", "x")
+    with pytest.raises(ProgramError, match="'y' is no text of its grammar: lark: line 1"):
+        typed_value(TreeReader("start: X"), "y")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +22,11 @@ def test_the_examples_are_records(load: Load) -> None:
     reader = type_reader("type", program.Notice)
     schema = json.loads(reader.schema_text)
     assert list(schema["properties"]) == ["kind", "what", "coins", "phone"]
-    for _, record in program.EXAMPLES:
-        text = record.model_dump_json()
+    records = re.findall(r"^Record: (.*)$", program.EXAMPLES, re.MULTILINE)
+    assert len(records) == 5
+    for text in records:
         jsonschema.validate(json.loads(text), schema)
-        assert reader.read(text) == record
+        assert reader.read(text).model_dump_json() == text
 
 
 def test_records_are_read_and_checked(

@@ -4,7 +4,7 @@ import pytest
 
 from ramet.runtime.grammar.compiler import Bounds, compile_constraint
 from ramet.runtime.grammar.dialect import parse
-from ramet.runtime.grammar.lark_text import HEADER, lark_text
+from ramet.runtime.grammar.lark_text import HEADER, lark_text, lone_terminal
 from ramet.runtime.grammar.spec import Constraint
 
 
@@ -44,3 +44,18 @@ def test_deep_nesting_is_no_nesting() -> None:
         assert not matcher.accepting
         assert matcher.advance(ord("b"))
     assert matcher.accepting
+
+
+def test_a_grammar_that_is_one_terminal() -> None:
+    lark = lark_text(parse("(ab|c*)?"))
+    assert lone_terminal(lark, "G_") == (
+        "G_WHOLE",
+        ["G_WHOLE: G_T1?", "G_T0: /\\x{63}/*", "G_T1: /\\x{61}\\x{62}/ | G_T0"],
+    )
+    text = f'{HEADER}start: A\nA: "A B" /A\\/ B/i B & ~A_1\nB: "b"\nA_1: /a/\n'
+    assert lone_terminal(text, "X") == (
+        "XA",
+        ['XA: "A B" /A\\/ B/i XB & ~XA_1', 'XB: "b"', "XA_1: /a/"],
+    )
+    for other in ("start: a\na: A\nA: /a/", "start: A B", "start: A\nA: /a/\n%ignore / /"):
+        assert lone_terminal(HEADER + other, "X") is None

@@ -335,6 +335,32 @@ def test_contents_are_compiled_as_asked_and_once() -> None:
     assert takes(matcher(found.lark), '<a>{ "x" : 1}>')
 
 
+def test_a_grammar_that_is_one_terminal_ends_where_it_can() -> None:
+    """Its terminal could take the end, and everything behind it."""
+    words = "start: WORD\nWORD: /[a-z<>\\/]+/"
+    pair = 'start: AB\nAB: A "," A\nA: /[^,]*/'
+    tags = {
+        "structures": [
+            {"begin": "<a>", "lark": words, "end": "</a>"},
+            {"begin": "<b>", "lark": pair, "end": "</b>"},
+            {"begin": "<c>", "lark": words, "end": "</c>"},
+        ],
+        "triggers": ["<a", "<b", "<c"],
+    }
+    made = grammar(tags)
+    text = "<a>x</y></a>z</a><b></b>,<a></b>,</b><c>z</c>"
+    assert takes(made, text)
+    assert pieces(reader(tags), text) == [
+        ("<a>", "x</y>"),
+        "z</a>",
+        ("<b>", "</b>,<a>"),
+        ",</b>",
+        ("<c>", "z"),
+    ]
+    for other in ("<a></a>", "<b>a</b>", "<a>x</c>"):
+        assert not takes(made, other)
+
+
 def test_schemas_behind_one_begin_keep_their_references() -> None:
     schemas = [
         {"type": "array", "items": {"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/x"}]}, "$defs": defs}
