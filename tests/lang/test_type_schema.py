@@ -281,6 +281,19 @@ def test_whatever_is_spelled_so_exists(wanted: Any, check: Callable[[str], Any] 
     examine()
 
 
+def test_a_patterns_dollar_is_the_end() -> None:
+    class Code(BaseModel):
+        a: str = Field(pattern=r"^[$\]]\$b$|c$")
+        b: dict[Annotated[str, Field(pattern="^x$")], int] = {}
+
+    properties = schema_of(Code)["properties"]
+    assert properties["a"]["pattern"] == r"^[$\]]\$b\Z|c\Z"
+    assert list(properties["b"]["patternProperties"]) == [r"^x\Z"]
+    for text in ("$$b", "]$b", "c", "xc"):
+        assert re.search(properties["a"]["pattern"], text)
+        assert not re.search(properties["a"]["pattern"], text + "\n")
+
+
 def test_every_date_can_be_spelled() -> None:
     pattern = re.compile(schema_of(datetime.date)["pattern"])
     day = datetime.date(1, 1, 1)
