@@ -171,7 +171,7 @@ VALUES: list[tuple[Any, str, Any]] = [
     (dict[str, Movie | None], '{"a":null}', {"a": None}),
     (
         Annotated[Movie, Field(description="x")] | int,
-        '{"year":1,"title":"x"}',
+        '{"title":"x","year":1}',
         {"year": 1, "title": "x"},
     ),
     (Size, '{"width":1,"tags":["a"]}', Size(1, None, {"a"})),
