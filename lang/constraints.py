@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ramet.lang.errors import InvalidArgument
 from ramet.lang.typed import (
+    JSON,
     REGEXES,
-    JsonReader,
     Reader,
     TagsReader,
     TreeReader,
@@ -163,7 +163,7 @@ def _constraint(
         reader = type_reader(name, value)
         constraint = Constraint("json_schema", reader.schema_text, strict, whitespace)
     elif name == "json_schema":
-        reader = JsonReader()
+        reader = JSON
         constraint = Constraint(name, _json_text(name, value), strict, whitespace)
     elif name == "structural_tags":
         tags = _with_schemas(value, types)

@@ -7,6 +7,7 @@ then refuse, or says what only documents, it is put right:
 - A set's list may hold an item twice.
 - A tagged union's tag is there, also where it has a default.
 - Dates, times and durations are spelled so that they exist; a `datetime` may have no zone.
+- The `$` of a pattern is the end of the text, as pydantic has it, and never the newline before it.
 - A Decimal is a number. A dict's keys can be read as what they are.
 """
 
@@ -49,6 +50,8 @@ _KEYS: Final = {
     "number": r"^-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?$",
 }
 """How keys are spelled that are no texts."""
+_DOLLAR: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+"""An escaped character, a set of characters, or a `$` outside of them."""
 _SAYS_NOTHING: Final = {"path", "file-path", "directory-path", "password", "binary"}
 """Formats that any text has."""
 _DECIMALS: Final = "has decimals"
@@ -95,6 +98,10 @@ class _Generator(GenerateJsonSchema):
         for part in _objects(found):
             if part.get("format") in tuple(_SAYS_NOTHING):
                 del part["format"]
+            if isinstance(part.get("pattern"), str):
+                part["pattern"] = _ended(part["pattern"])
+            if isinstance(keys := part.get("patternProperties"), dict):
+                part["patternProperties"] = {_ended(key): value for key, value in keys.items()}
             if isinstance(part.get("discriminator"), dict) and "oneOf" in part:
                 tag = part.pop("discriminator").get("propertyName")
                 part["anyOf"] = part.pop("oneOf")
@@ -210,6 +217,11 @@ def _closed(found: JsonSchemaValue, *, force: bool = False) -> JsonSchemaValue:
 
 def _without(found: JsonSchemaValue, key: str) -> JsonSchemaValue:
     return {name: value for name, value in found.items() if name != key}
+
+
+def _ended(regex: str) -> str:
+    """A regex whose `$` is the end of the text."""
+    return _DOLLAR.sub(lambda found: r"\Z" if found[0] == "$" else found[0], regex)
 
 
 def _spelled(regex: str) -> JsonSchemaValue:

@@ -132,11 +132,12 @@ class TagsReader(Reader):
 
     def _content(self, content: Content, text: str) -> Any:
         if content.kind == "json_schema":
-            return self._types.get(content.place, _JSON).read(text)
+            return self._types.get(content.place, JSON).read(text)
         return text
 
 
-_JSON: Final = JsonReader()
+JSON: Final = JsonReader()
+"""The reader of documents; one for all, so that equal calls of a graph stay equal."""
 
 
 def type_reader(argument: str, wanted: Any) -> TypeReader:

@@ -314,7 +314,7 @@ class _Writer:
 
     def _check_ends(self, tags: Sequence[Tag]) -> None:
         for tag in tags:
-            if is_open(tag):
+            if is_open(tag) or not (tag.begin or tag.end):
                 fail(f"{tag.place}.end", "must not be empty: nothing else says where the tag ends")
 
     def _check_end(self, found: Content, close: str) -> None:

@@ -107,7 +107,7 @@ class _Reading:
                     raise Mismatch(f"{stop[1]!r} behind position {start} is excluded")
                 return [self._text[start:end]], end
             case Content():
-                end = self._content_end(found, start, close)
+                end = self._content_end(found, start, close, final)
                 return [Tagged("", self._read_content(found, self._text[start:end]))], end
             case Tag():
                 return self._tag(found, start, close, final)
@@ -197,25 +197,31 @@ class _Reading:
             more = self._text.startswith(separator, start)
             if not more or not self._text.startswith(begins, here):
                 break
-            if here == len(self._text) and not pieces and not found.at_least_one:
+            if self._is_end(here) and not separator and (pieces or not found.at_least_one):
                 break
-            tagged, start = self._either(found.tags, here, "", False)
+            tagged, end = self._either(found.tags, here, "", False)
             pieces += [separator, *tagged]
+            if end == start:  # Nothing can't be counted.
+                break
+            start = end
         if found.at_least_one and not pieces:
             raise Mismatch(f"a tag is missing at position {start}")
         return pieces, start
 
-    def _content_end(self, found: Content, start: int, close: str) -> int:
+    def _content_end(self, found: Content, start: int, close: str, final: bool) -> int:
         matcher = self._matcher(found)
         end = start
         while True:
-            here = self._text.startswith(close, end) if close else end == len(self._text)
+            here = self._text.startswith(close, end) if close or not final else self._is_end(end)
             if here and matcher.is_accepting():
                 return end
             data = self._text[end : end + 1].encode()
             if not data or matcher.try_consume_tokens(list(data)) < len(data):
                 raise Mismatch(f"the {found.kind} at position {start} has no end")
             end += 1
+
+    def _is_end(self, at: int) -> bool:
+        return at == len(self._text)
 
     def _find(self, close: str, start: int) -> int:
         end = self._text.find(close, start) if close else len(self._text)

@@ -18,7 +18,8 @@ Structure = dict[str, Any]
 def front_end(kind: str, text: str, strict: bool, whitespace: str) -> Source:
     """Contents as the mask engine itself has them; Lark text stays as it is."""
     if kind == "json_schema":
-        schema = json.loads(text)
+        # The engine's own `$` is the end of the text, as `\\Z` is in Python.
+        schema = json.loads(text.replace(r"\\Z", "$"))
         schema = schema if isinstance(schema, dict) else {}
         options = {"x-guidance": {"whitespace_flexible": whitespace == "flexible"}}
         return Source(f"{HEADER}start: %json {json.dumps(schema | options)}")

@@ -171,7 +171,7 @@ VALUES: list[tuple[Any, str, Any]] = [
     (dict[str, Movie | None], '{"a":null}', {"a": None}),
     (
         Annotated[Movie, Field(description="x")] | int,
-        '{"year":1,"title":"x"}',
+        '{"title":"x","year":1}',
         {"year": 1, "title": "x"},
     ),
     (Size, '{"width":1,"tags":["a"]}', Size(1, None, {"a"})),
@@ -279,6 +279,19 @@ def test_whatever_is_spelled_so_exists(wanted: Any, check: Callable[[str], Any] 
             check(text.rstrip("\n"))
 
     examine()
+
+
+def test_a_patterns_dollar_is_the_end() -> None:
+    class Code(BaseModel):
+        a: str = Field(pattern=r"^[$\]]\$b$|c$")
+        b: dict[Annotated[str, Field(pattern="^x$")], int] = {}
+
+    properties = schema_of(Code)["properties"]
+    assert properties["a"]["pattern"] == r"^[$\]]\$b\Z|c\Z"
+    assert list(properties["b"]["patternProperties"]) == [r"^x\Z"]
+    for text in ("$$b", "]$b", "c", "xc"):
+        assert re.search(properties["a"]["pattern"], text)
+        assert not re.search(properties["a"]["pattern"], text + "\n")
 
 
 def test_every_date_can_be_spelled() -> None:

@@ -531,10 +531,12 @@ def test_a_sequence_without_borders_is_refused(elements: Any, reason: str) -> No
 
 
 def test_tags_that_never_end_are_refused() -> None:
-    tag = {"begin": "<a>", "content": {"type": "any_text"}, "end": ""}
-    for kind, fields in (
-        ("triggered_tags", {"triggers": ["<"]}),
-        ("tags_with_separator", {"separator": ","}),
+    endless = {"begin": "<a>", "content": {"type": "any_text"}, "end": ""}
+    nothing = {"begin": "", "content": {"type": "const_string", "value": ""}, "end": ""}
+    for tag, kind, fields in (
+        (endless, "triggered_tags", {"triggers": ["<"]}),
+        (endless, "tags_with_separator", {"separator": ","}),
+        (nothing, "tags_with_separator", {"separator": ""}),
     ):
         with pytest.raises(GrammarError, match=r"format.tags\[0\].end: must not be empty"):
             source(formatted(kind, tags=[tag], **fields))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -220,3 +221,46 @@ def test_formats_nest_only_so_deep() -> None:
     read({"format": data})
     with pytest.raises(GrammarError, match="nest deeper"):
         read({"format": {"type": "sequence", "elements": [data]}})
+
+
+def test_whatever_it_is_given_it_only_says_what_is_wrong() -> None:
+    """Descriptions with parts exchanged at random."""
+    generator = random.Random(2)
+    tag = {"type": "tag", "begin": "<a>", "content": {"type": "any_text"}, "end": "</a>"}
+    whole = {
+        "structures": [{**ONE, "regex": "a"}, ONE],
+        "triggers": ["<"],
+        "format": {
+            "type": "sequence",
+            "elements": [
+                {"type": "triggered_tags", "triggers": ["<"], "tags": [tag]},
+                {"type": "tags_with_separator", "tags": [tag], "separator": ","},
+                {"type": "or", "elements": [{"type": "const_string", "value": "a"}]},
+                {"type": "json_schema", "json_schema": {}},
+            ],
+        },
+    }
+    odd: list[Any] = [None, 5, 1.5, True, "", "x", [], {}, [[]], {"type": {}}, ["<", "<"], "\ud800"]
+
+    def exchanged(value: Any) -> Any:
+        if generator.random() < 0.08:
+            return generator.choice(odd)
+        if isinstance(value, dict):
+            return {
+                key: exchanged(item) for key, item in value.items() if generator.random() < 0.97
+            }
+        return [exchanged(item) for item in value] if isinstance(value, list) else value
+
+    fine, messages = 0, list[str]()
+    for _ in range(3000):
+        data = exchanged(whole)
+        if isinstance(data, dict):
+            for key in ("format",) if generator.random() < 0.5 else ("structures", "triggers"):
+                data.pop(key, None)
+        try:
+            read(data)
+            fine += 1
+        except GrammarError as error:
+            messages.append(str(error))
+    assert fine > 100
+    assert all(message.startswith("structural_tags: ") for message in messages)
