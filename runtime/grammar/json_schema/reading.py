@@ -84,6 +84,7 @@ class Reader:
         self._dropped = dropped
         self._are_apart = are_apart
         self._steps = [0]
+        self._known: dict[tuple[int, bool, str, bool], Any] = {}
         self._open: set[tuple[int, bool, str]] = set()
         self._decimals = Decimals(True)
         self.made = shapes.Made()
@@ -119,6 +120,9 @@ class Reader:
         algebra = _LANGUAGES if kind in ("string", "number") else _TREES
         if schema.always is not None:
             return algebra.every if schema.always == holds else algebra.nothing
+        known = (id(schema), holds, kind, self._decimals.exponents)
+        if known in self._known:
+            return self._known[known]
         key = (id(schema), holds, kind)
         if key in self._open:
             refuse(schema.pointer, "refers to itself without end")
@@ -128,7 +132,8 @@ class Reader:
             for word, given in schema.keywords.items()
         ]
         self._open.discard(key)
-        return algebra.all_of(parts) if holds else algebra.any_of(parts)
+        self._known[known] = algebra.all_of(parts) if holds else algebra.any_of(parts)
+        return self._known[known]
 
     def _word(
         self, schema: Schema, word: str, given: Any, holds: bool, kind: str, algebra: _Algebra
@@ -229,7 +234,7 @@ class Reader:
                 return self._decimals.integers
             if self._decimals.exponents:
                 raise _NeedsPlain
-            return not_(self._decimals.whole)
+            return self._other(self._decimals.whole)
         return algebra.every if (kind in names) == holds else algebra.nothing
 
     def _values(self, schema: Schema, word: str, given: Any, holds: bool, kind: str) -> Any:
@@ -243,7 +248,8 @@ class Reader:
                 return any_of(map(spellings, numbers))
             if numbers and self._decimals.exponents:
                 raise _NeedsPlain
-            return not_(any_of(self._decimals.equal(Decimal(value)) for value in numbers))
+            same_numbers = any_of(self._decimals.equal(Decimal(value)) for value in numbers)
+            return self._other(same_numbers)
         wanted = list if kind == "array" else dict
         same = [
             self._read(self.made.constant(value, schema, word, at), holds, kind)
@@ -267,6 +273,10 @@ class Reader:
         except Hard as error:
             raise Unsupported(schema, word, f"{given!r:.200}: {error}") from None
 
+    def _other(self, numbers: Language) -> Language:
+        """The numbers that a language lacks."""
+        return all_of((self._decimals.every, not_(numbers)))
+
     def _bound(self, schema: Schema, word: str, given: Decimal, holds: bool) -> Language:
         decimals = self._decimals
         if decimals.exponents and (given or word == "multipleOf"):
@@ -281,9 +291,9 @@ class Reader:
             case "exclusiveMinimum":
                 found = decimals.above(given)
             case "maximum":
-                found = not_(decimals.above(given))
+                found = self._other(decimals.above(given))
             case "exclusiveMaximum":
-                found = not_(decimals.at_least(given))
+                found = self._other(decimals.at_least(given))
             case _:
                 multiples = decimals.multiples(given)
                 if multiples is None:
@@ -291,7 +301,7 @@ class Reader:
                         schema, word, f"{given}: only steps of which the last digits tell all"
                     )
                 found = multiples
-        return found if holds else not_(found)
+        return found if holds else self._other(found)
 
 
 _BOUNDS: Final = (
@@ -303,12 +313,18 @@ _BOUNDS: Final = (
 )
 
 
-def satisfies(literals: Sequence[Literal], value: Any) -> bool:
-    """Whether a value satisfies some literals; raises Unsupported where that isn't told by it."""
+def satisfying(literals: Sequence[Literal], values: list[Any]) -> list[Any]:
+    """The values that satisfy some literals; raises Unsupported where that isn't told by them."""
+    judge = Judge()
     try:
-        judge = Judge()
-        return all(judge.holds(schema, value) == must for schema, must in literals)
+        return [
+            value
+            for value in values
+            if all(judge.holds(schema, value) == must for schema, must in literals)
+        ]
     except CannotTell as error:
-        raise Unsupported(error.schema, error.word, "what it means depends on the way there") from None
+        raise Unsupported(
+            error.schema, error.word, "what it means depends on the way there"
+        ) from None
     except RecursionError:
-        refuse(literals[0][0].pointer, "refers to itself without end")
+        refuse(literals[0][0].pointer, "nested too deep")
