@@ -1,4 +1,11 @@
-"""Closer: what one schema's documents need to be closed, and the closing of one of them."""
+"""Closer: what one schema's documents need to be closed, and the closing of one of them.
+
+How a caller keeps a document within its budget: while `walk.bound` (bytes, so at most as many
+tokens of a vocabulary that has all bytes) is no more than what is left, any token will do, and
+nothing else is looked at. Where it is more, or None, `closing_for` says after each token what
+follows it; a token after which nothing that fits follows isn't taken, and the closing found before
+it is written instead, which stays a closing as it gets shorter.
+"""
 
 from __future__ import annotations
 

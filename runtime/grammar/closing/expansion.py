@@ -24,7 +24,7 @@ MAX_STEPS = 20_000
 """Schemas looked at for one place."""
 MAX_GOALS = 20_000
 """Different places of a schema."""
-MAX_WORK = 1_000_000
+MAX_WORK = 500_000
 """Schemas and properties looked at in all; some seconds. Places beyond that may have anything."""
 _FILLING = 100
 """What making the shapes of one alternative takes, in the same unit."""

@@ -15,7 +15,7 @@ from ramet.runtime.grammar.json_schema.decimals import spellings
 from ramet.runtime.grammar.json_schema.emptiness import is_empty
 from ramet.runtime.grammar.json_schema.language import NOTHING, Language, Words, any_of
 from ramet.runtime.grammar.json_schema.normal import Schema
-from ramet.runtime.grammar.json_schema.reading import Literal, Reader, Unsupported, satisfies
+from ramet.runtime.grammar.json_schema.reading import Literal, Reader, Unsupported, satisfying
 from ramet.runtime.grammar.json_schema.rules import Rules
 from ramet.runtime.grammar.json_schema.spelling import literal
 from ramet.runtime.grammar.json_schema.text import refuse
@@ -89,8 +89,8 @@ class Builder:
         if values is None:
             return None
         different: list[Any] = []
-        for value in values:
-            if satisfies(cleaned, value) and not any(same(value, other) for other in different):
+        for value in satisfying(cleaned, values):
+            if not any(same(value, other) for other in different):
                 different.append(value)
             if len(different) > MAX_FINITE:
                 return None
@@ -139,9 +139,9 @@ class Builder:
     def _fill(self, name: str, literals: Literals) -> None:
         values = _enumerated(literals)
         if values is not None:
-            self._fill_values(name, [v for v in values if satisfies(literals, v)])
+            self._fill_values(name, satisfying(literals, values))
             return
-        others = [v for v in (None, False, True) if satisfies(literals, v)]
+        others = satisfying(literals, [None, False, True])
         if others:
             self.rules.add(name, self._scalars(others))
         numbers = self.reader.numbers(literals)
@@ -221,8 +221,8 @@ class Builder:
     def _compare(self, literals: Literals, depth: int) -> bool:
         values = _enumerated(literals)
         if values is not None:
-            return any(satisfies(literals, value) for value in values)
-        if any(satisfies(literals, value) for value in (None, False, True)):
+            return bool(satisfying(literals, values))
+        if satisfying(literals, [None, False, True]):
             return True
         reader = self.reader.fork()
         if not is_empty(reader.numbers(literals)) or not is_empty(reader.strings(literals)):
@@ -239,7 +239,7 @@ class Builder:
         for schema, must in literals:
             words = schema.keywords
             low, high = words.get("minimum"), words.get("maximum")
-            if must and words.get("type") == ("integer",) and None not in (low, high):
+            if must and words.get("type") == ("integer",) and low is not None and high is not None:
                 if high - low <= MAX_FINITE:
                     return list(range(int(low), int(high) + 1))
                 return None

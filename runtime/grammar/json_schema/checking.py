@@ -1,8 +1,8 @@
 """Checking: what a finished document violates, with the place in it and in the schema.
 
-The judgement is by value, so it also covers what a grammar can't say: `uniqueItems` of any items, a
-key that is there twice. Nothing in it takes long: arrays and objects are judged once by each schema,
-and patterns have a timeout.
+The judgement is by value, so it also covers what a grammar can't say: `uniqueItems` of any items,
+a key that is there twice. Nothing in it takes long: each value is judged once by each schema, and
+patterns have a timeout.
 """
 
 from __future__ import annotations

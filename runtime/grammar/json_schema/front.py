@@ -1,4 +1,4 @@
-"""The front door: from a schema's text to a grammar, and from a finished document to what it lacks."""
+"""The front door: from a schema's text to a grammar of the documents that satisfy it."""
 
 from __future__ import annotations
 

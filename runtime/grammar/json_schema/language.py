@@ -120,6 +120,9 @@ def all_of(parts: Iterable[Language]) -> Language:
                 kept[inner] = None
             elif inner != EVERY:
                 kept[inner] = None
+    kept = _with_one_run(kept)
+    if NOTHING in kept:
+        return NOTHING
     if words is not None:
         words = [word for word in words if word not in barred]
         others = [part for part in kept if not (isinstance(part, Not) and _is_words(part.body))]
@@ -131,6 +134,19 @@ def all_of(parts: Iterable[Language]) -> Language:
     if not kept:
         return EVERY
     return next(iter(kept)) if len(kept) == 1 else All(tuple(kept))
+
+
+def _with_one_run(parts: dict[Language, None]) -> dict[Language, None]:
+    """The same parts, with one run of characters for all bounds of a length."""
+    runs = [part for part in parts if isinstance(part, Repeat) and part.body == CHARACTER]
+    if len(runs) < 2:
+        return parts
+    low = max(run.low for run in runs)
+    high = min((run.high for run in runs if run.high is not None), default=None)
+    if high is not None and high < low:
+        return {NOTHING: None}
+    others = [part for part in parts if part not in runs]
+    return dict.fromkeys([repeat(CHARACTER, low, high), *others])
 
 
 def not_(body: Language) -> Language:

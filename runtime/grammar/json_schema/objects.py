@@ -11,7 +11,7 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from ramet.runtime.grammar.json_schema.language import Language, Words, all_of, not_
-from ramet.runtime.grammar.json_schema.reading import Literal, Unsupported, satisfies
+from ramet.runtime.grammar.json_schema.reading import Literal, Unsupported, satisfying
 from ramet.runtime.grammar.json_schema.rules import Times
 from ramet.runtime.grammar.json_schema.search import BadPattern, Hard, search
 from ramet.runtime.grammar.json_schema.shapes import ObjectShape, Source
@@ -24,7 +24,7 @@ MAX_LOOSE: Final = 5
 """Names without a place of their own; of more, all have one, behind the declared ones."""
 MAX_PATTERNS: Final = 7
 """Patterns that tell the names of one object apart."""
-MAX_STATES: Final = 20_000
+MAX_STATES: Final = 60_000
 
 
 def write(builder: Builder, name: str, shape: ObjectShape) -> None:
@@ -49,7 +49,7 @@ def _settled(shape: ObjectShape) -> list[ObjectShape]:
                 if name in way.lacks:
                     continue
                 if keys is None:
-                    if not satisfies([literal], name):
+                    if not satisfying([literal], [name]):
                         continue
                 elif not keys.has(name):
                     continue
@@ -95,7 +95,8 @@ class _Writer:
         if shape.somes and some is None:
             return
         self._limits(len(allowed), free is not None or some is not None)
-        if (len(declared) + 2 ** len(loose)) * (self._cap + 1) > MAX_STATES:
+        size = len(declared) * (self._cap + 1) + 2 ** len(loose)
+        if size * (self._cap + 1) > MAX_STATES and self._cap > 1:
             source = _limit_source(shape)
             raise Unsupported(*source, "counts too far")
         self._declared, self._loose, self._free, self._special = declared, loose, free, some
@@ -103,7 +104,7 @@ class _Writer:
         self._rules.add(name, self._builder.token("{", after=True), start)
 
     def _may_be_named(self, name: str) -> bool:
-        return satisfies(self._shape.names, name)
+        return bool(satisfying(self._shape.names, [name]))
 
     def _limits(self, count: int, has_free: bool) -> None:
         shape = self._shape
@@ -114,29 +115,45 @@ class _Writer:
         self._cap = max(1, self._low) if self._high is None else self._high
 
     def _chain(self) -> str:
-        """The declared members: rules by how many names are behind, and how many members."""
-        rules, declared = self._rules, self._declared
-        names: dict[tuple[int, int], str] = {}
-        waiting = [(0, 0)]
-        names[0, 0] = rules.name("o")
-        while waiting:
-            at, count = waiting.pop()
-            name = names[at, count]
-            if at == len(declared):
-                rules.add(name, self._tail(0, self._special is None, count))
-                continue
-            ways = []
-            if count != self._high:
-                ways.append((self._first(count) + self._named[declared[at]], self._more(count)))
-            if declared[at] not in self._shape.has:
-                ways.append(((), count))
-            for symbols, after in ways:
-                key = at + 1, after
-                if key not in names:
-                    names[key] = rules.name("o")
-                    waiting.append(key)
-                rules.add(name, *symbols, names[key])
-        return names[0, 0]
+        """All members: the declared ones, with how many members there are before and after them."""
+        name = self._rules.name("o")
+        self._parts: dict[tuple[int, int, int, int], str] = {}
+        for after in range(self._cap + 1):
+            part = self._part(0, len(self._declared), 0, after)
+            if part is not None:
+                self._rules.add(name, *part, self._tail(0, self._special is None, after))
+        return name
+
+    def _part(self, begin: int, end: int, before: int, after: int) -> tuple[str, ...] | None:
+        """Symbols for some declared members, if they can make so many of so many; halves of halves,
+        so that rules aren't nested as deep as there are names."""
+        if not 0 <= after - before <= end - begin and not (
+            self._high is None and after == before == self._cap
+        ):
+            return None
+        if begin == end:
+            return ()
+        if end - begin == 1 and self._more(before) == after and after != before:
+            return self._first(before) + self._named[self._declared[begin]]
+        key = begin, end, before, after
+        if key not in self._parts:
+            ways: list[tuple[str, ...]] = []
+            if end - begin == 1:
+                if before == after and self._declared[begin] not in self._shape.has:
+                    ways.append(())
+                if self._more(before) == after and before != self._high:
+                    ways.append(self._first(before) + self._named[self._declared[begin]])
+            else:
+                middle = (begin + end) // 2
+                for count in range(before, after + 1):
+                    left = self._part(begin, middle, before, count)
+                    right = self._part(middle, end, count, after)
+                    if left is not None and right is not None:
+                        ways.append((*left, *right))
+            self._parts[key] = self._rules.name("o") if ways else ""
+            for way in ways:
+                self._rules.add(self._parts[key], *way)
+        return (self._parts[key],) if self._parts[key] else None
 
     def _first(self, count: int) -> tuple[str, ...]:
         return (self._comma,) if count else ()

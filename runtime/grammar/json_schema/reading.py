@@ -84,6 +84,7 @@ class Reader:
         self._dropped = dropped
         self._are_apart = are_apart
         self._steps = [0]
+        self._known: dict[tuple[int, bool, str, bool], Any] = {}
         self._open: set[tuple[int, bool, str]] = set()
         self._decimals = Decimals(True)
         self.made = shapes.Made()
@@ -119,6 +120,9 @@ class Reader:
         algebra = _LANGUAGES if kind in ("string", "number") else _TREES
         if schema.always is not None:
             return algebra.every if schema.always == holds else algebra.nothing
+        known = (id(schema), holds, kind, self._decimals.exponents)
+        if known in self._known:
+            return self._known[known]
         key = (id(schema), holds, kind)
         if key in self._open:
             refuse(schema.pointer, "refers to itself without end")
@@ -128,7 +132,8 @@ class Reader:
             for word, given in schema.keywords.items()
         ]
         self._open.discard(key)
-        return algebra.all_of(parts) if holds else algebra.any_of(parts)
+        self._known[known] = algebra.all_of(parts) if holds else algebra.any_of(parts)
+        return self._known[known]
 
     def _word(
         self, schema: Schema, word: str, given: Any, holds: bool, kind: str, algebra: _Algebra
@@ -308,14 +313,18 @@ _BOUNDS: Final = (
 )
 
 
-def satisfies(literals: Sequence[Literal], value: Any) -> bool:
-    """Whether a value satisfies some literals; raises Unsupported where that isn't told by it."""
+def satisfying(literals: Sequence[Literal], values: list[Any]) -> list[Any]:
+    """The values that satisfy some literals; raises Unsupported where that isn't told by them."""
+    judge = Judge()
     try:
-        judge = Judge()
-        return all(judge.holds(schema, value) == must for schema, must in literals)
+        return [
+            value
+            for value in values
+            if all(judge.holds(schema, value) == must for schema, must in literals)
+        ]
     except CannotTell as error:
         raise Unsupported(
             error.schema, error.word, "what it means depends on the way there"
         ) from None
     except RecursionError:
-        refuse(literals[0][0].pointer, "refers to itself without end")
+        refuse(literals[0][0].pointer, "nested too deep")

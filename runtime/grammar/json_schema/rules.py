@@ -10,6 +10,9 @@ from typing import Final
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.json_schema.spelling import Terminals
 
+MAX_DEPTH: Final = 1_500
+"""Rules that lead to one another, before the first is done; the engine compiles them one within
+another, on a stack."""
 MAX_RULES: Final = 60_000
 """Alternatives of all rules together."""
 
@@ -69,6 +72,10 @@ class Rules:
         self._prune()
         if start not in self._rules:
             return None
+        if self._depth(start) > MAX_DEPTH:
+            raise GrammarError(
+                f"json_schema: nested too deep: more than {MAX_DEPTH:,} rules within one another"
+            )
         lines = [f"{HEADER}start: {start}"]
         waiting, seen = [start], {start}
         terminals: set[str] = set()
@@ -94,6 +101,25 @@ class Rules:
                     used.add(name)
                     waiting.append(name)
         return (f"{name}: {text}" for name, text in lines.items() if name in used)
+
+    def _depth(self, start: str) -> int:
+        """How deep the engine will go."""
+        seen = {start}
+        stack = [self._children(start)]
+        deepest = 1
+        while stack:
+            for name in stack[-1]:
+                if name not in seen:
+                    seen.add(name)
+                    stack.append(self._children(name))
+                    deepest = max(deepest, len(stack))
+                    break
+            else:
+                stack.pop()
+        return deepest
+
+    def _children(self, name: str) -> Iterator[str]:
+        return (s for s in _symbols(self._rules[name]) if not s[0].isupper())
 
     def _prune(self) -> None:
         """Keep the alternatives that have a finite text."""

@@ -1,11 +1,11 @@
 """What a `pattern` accepts: the texts in which `re.search` finds it.
 
 JSON Schema's patterns are ECMAScript's and match anywhere. Here they mean what they mean to Python
-(and so to `jsonschema`): `\\d` and `\\w` are Unicode's, `$` also stands before a last line feed. What
-only ECMAScript has (`\\p{L}`, `\\u{1F600}`, `\\cA`, `(?<name>…)`) is translated. Anchors, word
-boundaries, look-ahead and look-behind are exact wherever they don't stand in a repetition: what lies
-to their left and right is a language, and they narrow it. Back-references, conditions, atomic and
-possessive groups are not regular or not worth it, and are unsupported.
+(and so to `jsonschema`): `\\d` and `\\w` are Unicode's, `$` also stands before a last line feed.
+What only ECMAScript has (`\\p{L}`, `\\u{1F600}`, `\\cA`, `(?<name>…)`) is translated. Anchors, word
+boundaries, look-ahead and look-behind are exact wherever they don't stand in a repetition: what
+lies to their left and right is a language, and they narrow it. Back-references, conditions, atomic
+and possessive groups are not regular or not worth it, and are unsupported.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class _Reader:
 def _inner(flags: int, value: Item) -> int:
     _, added, removed, _ = value
     both = int(re.ASCII | re.UNICODE)
-    return ((flags & ~both if added & both else flags) | added) & ~removed
+    return int(((flags & ~both if added & both else flags) | added) & ~removed)
 
 
 def _asserts(item: Item) -> bool:

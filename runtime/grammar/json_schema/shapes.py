@@ -22,7 +22,7 @@ A source is the schema and the keyword that an atom comes from.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ramet.runtime.grammar.json_schema.normal import Schema
@@ -112,11 +112,11 @@ def read(made: Made, schema: Schema, word: str, given: Any, holds: bool, kind: s
         from ramet.runtime.grammar.json_schema import unevaluated
 
         return unevaluated.read(made, schema, word, given, holds)
-    maker = (_ARRAY if kind == "array" else _OBJECT).get(word)
+    makers: dict[str, Callable[[Schema, Any, bool], Tree]] = _ARRAY if kind == "array" else _OBJECT
+    maker = makers.get(word)
     if maker is None:
         return ALWAYS if holds else NEVER
-    tree: Tree = maker(schema, given, holds)
-    return tree
+    return maker(schema, given, holds)
 
 
 def _prefix(schema: Schema, given: list[Schema], holds: bool) -> Tree:
@@ -330,7 +330,7 @@ class ObjectShape:
     names: list[Literal] = dataclasses.field(default_factory=list)
     limit: Source | None = None
     somes: list[tuple[Keys | None, Literal, Source]] = dataclasses.field(default_factory=list)
-    """A name among some keys whose value satisfies a literal; without keys, one that does itself."""
+    """A name among some keys whose value satisfies a literal; without keys, a name that does."""
 
     @property
     def loose(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-MAX_ALTERNATIVES: Final = 400
+MAX_ALTERNATIVES: Final = 2_000
 """Alternatives of one array's or object's demands."""
 
 Atom = tuple[Any, ...]
@@ -42,6 +42,7 @@ def _joined(kind: str, end: Tree, trees: Iterable[Tree]) -> Tree:
         if tree == end:
             return end
         found.extend(tree[1] if tree[0] == kind else (tree,))
+    found = list(dict.fromkeys(found))
     return found[0] if len(found) == 1 else (kind, tuple(found))
 
 
@@ -62,7 +63,7 @@ def alternatives(tree: Tree, clash: Callable[[tuple[Atom, ...]], bool]) -> list[
     # In the order of the text, which is the order of keys; but single demands prune first.
     for part in parts:
         options = alternatives(part, clash)
-        if len(ways) * len(options) > 20 * MAX_ALTERNATIVES:
+        if len(ways) * len(options) > 4 * MAX_ALTERNATIVES:
             raise TooMany
         ways = [(*way, *option) for way in ways for option in options]
         if len(options) > 1 or len(parts) == 1:

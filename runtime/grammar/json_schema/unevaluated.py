@@ -1,8 +1,8 @@
-"""`unevaluatedProperties` and `unevaluatedItems`, where what is evaluated doesn't depend on a value.
+"""`unevaluatedProperties` and `…Items`, where what is evaluated doesn't depend on a value.
 
-What `properties`, `allOf` and `$ref` look at is always looked at, so the rest is known and these are
-`additionalProperties` and `items`. What a branch of `anyOf` looks at counts only if it is satisfied:
-there the schema must look at it in any case, or the keyword is unsupported.
+What `properties`, `allOf` and `$ref` look at is always looked at, so the rest is known, and these
+are `additionalProperties` and `items`. What a branch of `anyOf` looks at counts only if it is
+satisfied: the schema must look at it in any case, or the keyword is unsupported.
 """
 
 from __future__ import annotations

@@ -29,17 +29,18 @@ def is_integer(value: Any) -> bool:
     return is_number(value) and value == int(value)
 
 
+def canonical(value: Any) -> Any:
+    """Something hashable that is equal for values that are the same."""
+    if isinstance(value, list):
+        return ("array", tuple(map(canonical, value)))
+    if isinstance(value, dict):
+        return ("object", frozenset((key, canonical(part)) for key, part in value.items()))
+    return (type(value) if not is_number(value) else "number", value)
+
+
 def same(left: Any, right: Any) -> bool:
     """JSON's equality: by value for numbers, and true is no 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if is_number(left) and is_number(right):
-        return bool(left == right)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    return type(left) is type(right) and bool(left == right)
+    return bool(canonical(left) == canonical(right))
 
 
 def finds(pattern: str, text: str) -> bool:
@@ -75,9 +76,10 @@ class CannotTell(Exception):
 
 
 class Judge:
-    """Judges values, each array or object by each schema once."""
+    """Judges values, each by each schema once; they must stay alive as long as it does."""
 
     def __init__(self) -> None:
+        self._listed: dict[int, set[Any]] = {}
         self._known: dict[tuple[int, int], bool] = {}
         self._open: set[tuple[int, int]] = set()
 
@@ -96,9 +98,14 @@ class Judge:
         self._open.add(key)
         found = all(self.word(schema, word, value) for word in schema.keywords)
         self._open.discard(key)
-        if isinstance(value, list | dict):
-            self._known[key] = found
+        self._known[key] = found
         return found
+
+    def lists(self, schema: Schema, value: Any) -> bool:
+        """Whether a value is one of a schema's `enum`."""
+        if id(schema) not in self._listed:
+            self._listed[id(schema)] = set(map(canonical, schema.keywords["enum"]))
+        return canonical(value) in self._listed[id(schema)]
 
     def word(self, schema: Schema, word: str, value: Any) -> bool:
         """Whether a value satisfies one keyword of a schema."""
@@ -179,7 +186,7 @@ def _contains(judge: Judge, schema: Schema, part: Schema, value: list[Any]) -> b
 
 
 def _unique(judge: Judge, schema: Schema, given: bool, value: list[Any]) -> bool:
-    return not any(same(a, b) for at, a in enumerate(value) for b in value[:at])
+    return len(set(map(canonical, value))) == len(value)
 
 
 def _patterns(
@@ -221,7 +228,7 @@ _IS: Final[dict[str, Callable[[Any], bool]]] = {
 }
 _ANY: Final[dict[str, Callable[[Judge, Schema, Any, Any], bool]]] = {
     "type": _type,
-    "enum": lambda judge, schema, given, value: any(same(option, value) for option in given),
+    "enum": lambda judge, schema, given, value: judge.lists(schema, value),
     "const": lambda judge, schema, given, value: same(given, value),
     "$ref": lambda judge, schema, given, value: judge.holds(given, value),
     "allOf": lambda judge, schema, given, value: all(judge.holds(part, value) for part in given),
