@@ -7,6 +7,7 @@ an invalid one in none. Numbers are written without a point where they are whole
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -61,8 +62,18 @@ def deeper(schemas: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         **dict.fromkeys(("properties", "dependentSchemas"), named),
         "patternProperties": st.dictionaries(st.sampled_from(PATTERNS), schemas, max_size=2),
         **dict.fromkeys(
-            ("additionalProperties", "propertyNames", "items", "contains", "not", "if", "then")
-            + ("else", "unevaluatedProperties", "unevaluatedItems"),
+            (
+                "additionalProperties",
+                "propertyNames",
+                "items",
+                "contains",
+                "not",
+                "if",
+                "then",
+                "else",
+                "unevaluatedProperties",
+                "unevaluatedItems",
+            ),
             schemas,
         ),
         **dict.fromkeys(("minContains", "maxContains"), small),
@@ -74,6 +85,13 @@ def deeper(schemas: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def of(words: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     chosen = st.lists(st.sampled_from(sorted(words)), max_size=4, unique=True)
     return chosen.flatmap(lambda found: st.fixed_dictionaries({w: words[w] for w in found}))
+
+
+def built(schema: Any) -> tuple[Documents | None, str]:
+    try:
+        return Documents(schema), ""
+    except GrammarError as error:
+        return None, str(error)
 
 
 schemas = st.recursive(of(PLAIN) | st.booleans(), deeper, max_leaves=8)
@@ -92,10 +110,9 @@ def test_no_decision_is_wrong(schema: Any, shared: Any, found: list[Any]):
     text = json.dumps(schema)
     for value, expected in zip(documents, valid, strict=True):
         assert (not check_document(text, json.dumps(value))) == expected, value
-    try:
-        grammar = Documents(schema)
-    except GrammarError as error:
-        assert "can't be enforced" in str(error) or not any(valid)
+    grammar, error = built(schema)
+    if grammar is None:
+        assert "can't be enforced" in error or not any(valid)
         return
     for value, expected in zip(documents, valid, strict=True):
         assert grammar.accept_value(value) == expected, value
@@ -137,13 +154,9 @@ def doubling(word: str, count: int = 40) -> dict[str, Any]:
 )
 def test_hostile_schemas_end_soon(schema: Any, message: str):
     begin = time.monotonic()
-    try:
-        Documents(schema)
-    except GrammarError as error:
-        pytest.raises(GrammarError, Documents, schema).match(message)
-        assert message, error
-    else:
-        assert not message
+    grammar, error = built(schema)
+    assert (grammar is None) == bool(message)
+    assert re.search(message, error)
     assert time.monotonic() - begin < 20
 
 

@@ -1,0 +1,113 @@
+"""What the front door promises: errors with places, whitespace, and what strict means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from documents import Documents
+
+from ramet.runtime.errors import GrammarError, InvalidArgument
+from ramet.runtime.grammar.json_schema.builder import MAX_WHITESPACE
+from ramet.runtime.grammar.json_schema.front import schema_source
+
+PAIR = {
+    "type": "object",
+    "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {"const": {"x": 1}}},
+}
+
+
+def test_compact_has_no_blanks():
+    grammar = Documents(PAIR)
+    assert grammar.accept('{"a":[1,2],"b":{"x":1}}')
+    for text in ('{ "a":[1]}', '{"a": [1]}', '{"a":[1, 2]}', '{"b":{"x": 1}}', " {}", "{}\n"):
+        assert not grammar.accept(text)
+
+
+def test_flexible_has_them_between_tokens_only():
+    grammar = Documents(PAIR, whitespace="flexible")
+    value = {"a": [1, 2], "b": {"x": 1}}
+    for indent in (None, 0, 4, "\t"):
+        assert grammar.accept(json.dumps(value, indent=indent))
+    assert grammar.accept('{"a"\r\n :[ ] }')
+    assert grammar.accept("{" + " " * MAX_WHITESPACE + "}")
+    for text in (
+        " {}",
+        "{} ",
+        '{"a":[1 2]}',
+        '{"a":[1.\n0]}',
+        "{" + " " * (MAX_WHITESPACE + 1) + "}",
+    ):
+        assert not grammar.accept(text)
+
+
+def test_whitespace_is_checked():
+    with pytest.raises(
+        InvalidArgument, match="whitespace='none': must be one of compact, flexible"
+    ):
+        schema_source("{}", whitespace="none")
+
+
+def test_strict_names_what_it_refuses_and_lax_what_it_leaves():
+    schema = {
+        "type": "object",
+        "properties": {
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+            "odd": {"not": {"pattern": r"(a)\1"}},
+            "seven": {"type": "integer", "multipleOf": 7},
+        },
+    }
+    with pytest.raises(
+        GrammarError, match=r"json_schema: at /properties/\w+(/not)?/\w+: \w+ can't"
+    ):
+        Documents(schema)
+    grammar = Documents(schema, strict=False)
+    assert sorted(grammar.source.unenforced) == [
+        "/properties/odd/not: pattern",
+        "/properties/seven: multipleOf",
+        "/properties/tags: uniqueItems",
+    ]
+    assert grammar.accept('{"tags":["a","a"],"odd":"b","seven":8}')
+    assert not grammar.accept('{"seven":"8"}')
+    assert Documents(PAIR).source.unenforced == ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"properties": {"a": {"pattern": "["}}}, r"at /properties/a/pattern: '\['"),
+        ({"patternProperties": {"(": {"type": "null"}}}, r"at .*'\('"),
+        ({"properties": {"a": {"$ref": "http://x/y"}}}, r"at /properties/a/\$ref: .*nothing is"),
+        ({"items": {"type": "any"}}, r"at /items/type: 'any'"),
+    ],
+)
+def test_errors_have_a_place(schema: Any, message: str):
+    for strict in (True, False):
+        with pytest.raises(GrammarError, match=message):
+            Documents(schema, strict=strict)
+
+
+def test_unknown_words_and_formats_are_annotations():
+    schema = {"type": "string", "format": "colour", "x-order": 3, "nullable": True, "title": "T"}
+    assert Documents(schema).accept('"any"')
+
+
+def test_the_same_schema_has_the_same_grammar():
+    text = json.dumps({"oneOf": [PAIR, {"required": ["c", "d", "e"]}]})
+    assert schema_source(text) == schema_source(text)
+
+
+def test_old_drafts():
+    schema = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "type": "object",
+        "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
+        "dependencies": {"n": ["m"]},
+        "additionalProperties": {"type": "array", "items": [{"type": "null"}],
+                                 "additionalItems": False},
+    }  # fmt: skip
+    grammar = Documents(schema)
+    assert grammar.accept('{"n":1,"m":[null]}')
+    for text in ('{"n":1}', '{"n":0,"m":[]}', '{"m":[null,null]}'):
+        assert not grammar.accept(text)
