@@ -167,6 +167,8 @@ class Automaton:
     def _repeat(self, body: int, low: int, high: int | None) -> _Part:
         if high is not None and self._nodes.size(body) * high <= MAX_WRITTEN:
             return self._sequence(self._copies(body, low, high))
+        if high is None and low > 1 and self._nodes.size(body) * low <= MAX_WRITTEN:
+            return self._sequence([*self._copies(body, low, low - 1), self._repeat(body, 1, None)])
         part = self._part(body)
         for position in bits(part.last):
             self._follow[position] |= part.first
