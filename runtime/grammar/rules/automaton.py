@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 from ramet.runtime.grammar.charset import Ranges, union
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Nodes, Ref, Repeat
 
-MAX_POSITIONS = 3000
+MAX_POSITIONS = 10_000
 """Larger terminals are taken to conflict with all that begin alike."""
+MAX_WORK = 300_000
+"""Steps in telling the characters of states apart."""
 MAX_WRITTEN = 100
 """Positions that counts may add up to where they are taken exactly."""
 
@@ -90,9 +92,10 @@ class Automaton:
         self._masks: list[int] = []
         self._follow: list[int] = []
         self._moves: dict[int, list[tuple[int, int]]] = {}
+        self._work = 0
         whole = self._part(node)
         self.is_known = len(self._masks) <= MAX_POSITIONS
-        """Whether it is small enough to ask."""
+        """Whether it is small enough to ask; that may show when it is asked."""
         self._last = whole.last
         self._moves[0] = self._classes(whole.first)
 
@@ -114,6 +117,10 @@ class Automaton:
         found: dict[int, int] = {}
         for position in bits(positions):
             rest = self._masks[position]
+            self._work += len(found)
+            if self._work > MAX_WORK:
+                self.is_known = False
+                return []
             for mask, state in list(found.items()):
                 both = mask & rest
                 if both:
@@ -167,6 +174,8 @@ class Automaton:
     def _repeat(self, body: int, low: int, high: int | None) -> _Part:
         if high is not None and self._nodes.size(body) * high <= MAX_WRITTEN:
             return self._sequence(self._copies(body, low, high))
+        if high is None and low > 1 and self._nodes.size(body) * low <= MAX_WRITTEN:
+            return self._sequence([*self._copies(body, low, low - 1), self._repeat(body, 1, None)])
         part = self._part(body)
         for position in bits(part.last):
             self._follow[position] |= part.first

@@ -37,6 +37,8 @@ def words_within(
     while waiting:
         pair = here, there = waiting.pop()
         moves = other.moves(there)
+        if not (one.is_known and other.is_known):
+            return None
         if here and one.accepts(here):
             onward = 0
             for mask, _ in moves:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from ramet.runtime.grammar.rules.automaton import Alphabet, Automaton
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Nodes, Repeat
 
-MAX_PAIRS = 3000
-"""States that a comparison may visit before it gives up."""
+MAX_PAIRS = 12_000
+"""Pairs of states that one comparison may visit before it gives up."""
+MAX_ALL_PAIRS = 60_000
+"""Those that all comparisons of a grammar may visit."""
 
 ANY_BYTE = (1 << 256) - 1
 
@@ -25,6 +27,7 @@ class Comparisons:
         self._nodes = nodes
         self.alphabet = Alphabet(node.ranges for node in inner if isinstance(node, Chars))
         self.first, self._empty = beginnings(nodes, roots, self.alphabet)
+        self._left = MAX_ALL_PAIRS
         self._automata: dict[int, Automaton] = {}
         self._known: dict[tuple[int, int], tuple[bool, int, int]] = {}
 
@@ -45,7 +48,11 @@ class Comparisons:
         found = self._known.get((low, high))
         if found is None:
             if self.first[one] & self.first[other]:
-                found = compared(self.automaton(low), self.automaton(high), self.alphabet)
+                limit = min(MAX_PAIRS, self._left)
+                first, second = self.automaton(low), self.automaton(high)
+                visited, common, ours, theirs = compared(first, second, self.alphabet, limit)
+                self._left -= visited
+                found = common, ours, theirs
             else:
                 found = False, 0, 0
             self._known[low, high] = found
@@ -92,13 +99,14 @@ def beginnings(
     return first, empty
 
 
-def compared(one: Automaton, other: Automaton, alphabet: Alphabet) -> tuple[bool, int, int]:
-    """Whether two terminals have a text in common; and the bytes with which one's text goes on as
-    a beginning of the other's, and the other's of the one's."""
-    if not one.first & other.first:
-        return False, 0, 0
+def compared(
+    one: Automaton, other: Automaton, alphabet: Alphabet, limit: int
+) -> tuple[int, bool, int, int]:
+    """How many pairs of states were visited, at most a few more than `limit`; whether two terminals
+    have a text in common; and the bytes with which one's text goes on as a beginning of the
+    other's, and the other's of the one's."""
     if not (one.is_known and other.is_known):
-        return True, ANY_BYTE, ANY_BYTE
+        return 0, True, ANY_BYTE, ANY_BYTE
     common = False
     onward = [0, 0]
     seen = {(0, 0)}
@@ -117,9 +125,10 @@ def compared(one: Automaton, other: Automaton, alphabet: Alphabet) -> tuple[bool
                 if mask & mask2 and (state, state2) not in seen:
                     seen.add((state, state2))
                     waiting.append((state, state2))
-        if len(seen) > MAX_PAIRS:
-            return True, ANY_BYTE, ANY_BYTE
-    return common, alphabet.lead_bytes(onward[0]), alphabet.lead_bytes(onward[1])
+        if len(seen) > limit or not (one.is_known and other.is_known):
+            return len(seen), True, ANY_BYTE, ANY_BYTE
+    ours_on, theirs_on = (alphabet.lead_bytes(mask) for mask in onward)
+    return len(seen), common, ours_on, theirs_on
 
 
 def _union(moves: list[tuple[int, int]]) -> int:

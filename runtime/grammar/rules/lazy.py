@@ -7,6 +7,7 @@ fixed texts that is the shortest whole text; with more around it, it depends on 
 
 from __future__ import annotations
 
+import re
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
@@ -27,7 +28,7 @@ def has_lazy(regex: str) -> bool:
         return False
     try:
         waiting: list[Any] = [_parser.parse(regex)]
-    except (ValueError, OverflowError, RecursionError):
+    except (re.error, OverflowError, RecursionError):
         return False
     while waiting:
         found = waiting.pop()

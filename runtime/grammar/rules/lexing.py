@@ -22,7 +22,7 @@ from ramet.runtime.grammar.rules.automaton import bits
 from ramet.runtime.grammar.rules.book import Book
 from ramet.runtime.grammar.rules.carving import MAX_WORDS, carved, words_within
 from ramet.runtime.grammar.rules.comparing import Comparisons
-from ramet.runtime.grammar.rules.nodes import Cat
+from ramet.runtime.grammar.rules.nodes import Cat, Chars, Repeat
 from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
 from ramet.runtime.grammar.rules.solving import fits
 
@@ -79,12 +79,24 @@ def make_exact(plan: Plan, refuse: Refuse, *, carve: bool) -> None:
                 refuse(conflicts[0][0], node)
             times = times_carved.get(there, 0)
             made: list[int] = []
-            if carve and times < MAX_CARVED and isinstance(plan.book.nodes[node], Cat):
+            if carve and times < MAX_CARVED and _is_token(plan, node):
                 made = _carve(plan, there, comparisons, conflicts)
             if not made:
                 plan.split(there)
             times_carved.update(dict.fromkeys(made, times + 1))
             comparisons.learn([plan.terminal(at).node for at in made])
+
+
+def _is_token(plan: Plan, node: int) -> bool:
+    """Whether a node is carved before it is taken apart: a sequence, or a run of characters."""
+    nodes = plan.book.nodes
+    match nodes[node]:
+        case Cat():
+            return True
+        case Repeat(body, _, _):
+            return isinstance(nodes[body], Chars)
+        case _:
+            return False
 
 
 def _words(

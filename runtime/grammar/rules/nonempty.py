@@ -27,6 +27,16 @@ def nonempty_regex(nodes: Nodes, node: int) -> str | None:
     return rest[node]
 
 
+def regex_of(nodes: Nodes, node: int) -> str:
+    """All texts of a terminal, as a regex for Python's `re`."""
+    empty = _empty(nodes, node)
+    texts: dict[int, str] = {}
+    rest: dict[int, str] = {}
+    for part in nodes.within([node]):
+        texts[part], rest[part] = _written(nodes, part, empty, texts, rest)
+    return texts[node]
+
+
 def _empty(nodes: Nodes, node: int) -> set[int]:
     found: set[int] = set()
     for part in nodes.within([node]):

@@ -26,7 +26,7 @@ MAX_DEPTH = 100
 """Nesting of one terminal; what nests deeper stays rules."""
 MAX_EQUATIONS = 24
 """Rules that are solved together."""
-MAX_WAYS = 1000
+MAX_WAYS = 10_000
 """Options of one rule that are told apart by whether they recur."""
 MAX_INLINED = 200
 """Mutual rules of which those used once are written out."""

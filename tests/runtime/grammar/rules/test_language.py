@@ -264,3 +264,23 @@ def test_lark_is_what_lark_takes(start: str, x: str, y: str, ignored: str) -> No
         for letters in itertools.product("ab c" if ignored else LETTERS, repeat=length):
             document = "".join(letters)
             assert accepts(beginning, document) == lark_accepts(parser, document), (document, text)
+
+
+@FUZZ
+@given(grammars)
+@example(
+    [("alt", ("cat", ("text", "a"), ("rule", 0), ("text", "b")), ("many", ("set", "a"), 1, None))]
+)
+def test_characters_that_begin_with_the_same_byte(rules: list[Expr]) -> None:
+    earley = Earley(rules)
+    if not earley.productions[0]:
+        return
+    accented = str.maketrans("ab", "éè")
+    beginning = matcher(ebnf_source(as_ebnf(rules).translate(accented)).lark)
+    for length in range(5):
+        for letters in itertools.product(LETTERS, repeat=length):
+            chart = earley.begin()
+            for letter in letters:
+                chart = earley.step(chart, letter)
+            text = "".join(letters).translate(accented)
+            assert accepts(beginning, text) == earley.is_whole(chart), text
