@@ -2,7 +2,8 @@
 
 In a JSON string a character may stand for itself, or be escaped in one or two ways. All spellings
 of a text are one to every rule here, so that a complement is a complement; only words that a schema
-names itself (keys, `const`, `enum`) are asked for in one spelling: with the escapes that JSON needs.
+names itself (keys, `const`, `enum`) are asked for in one spelling, with no escape that JSON doesn't
+need.
 Lone surrogates are no text, and no spelling has them.
 """
 

@@ -86,7 +86,7 @@ def test_lone_surrogates_are_no_text():
 
 def test_words_are_asked_for_plainly_but_excluded_in_every_spelling():
     texts = ['"a"', '"\\u0061"', '"é"', '"\\u00e9"', '"b"']
-    assert accepted(Words(("a", "é")), texts) == ['"a"', '"é"', '"\\u00e9"']
+    assert accepted(Words(("a", "é")), texts) == ['"a"', '"é"']
     assert accepted(not_(Words(("a", "é"))), texts) == ['"b"']
 
 
