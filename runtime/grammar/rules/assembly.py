@@ -20,7 +20,8 @@ def source(kind: str, book: Book) -> Source:
         raise GrammarError(
             f"{kind}: %ignore {ignored}: where it begins can't be told: it can go on with what "
             f"follows {before}, or {before} can begin within it; let them begin with different "
-            "characters"
+            "characters, or let what is ignored end with a character of its own, as a comment "
+            "with the end of its line"
         )
 
     plan = exact_plan(solved(kind, book), refuse)

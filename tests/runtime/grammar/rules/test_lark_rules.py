@@ -64,6 +64,8 @@ def test_what_is_ignored(follow: Follow) -> None:
     check(follow(blanks), [" a  a c b\t\tb ", "acb", " c"], ["a b", "c c", " "])
     comments = lark_source('start: "(" start* ")"\n%ignore /#[^\\n]*/\n%ignore /\\n/').lark
     check(follow(comments), ["(#)\n)", "(()#(\n#)\n)", "()#"], ["(#)", "(#)\n", "( )"])
+    lines = 'start: "1" ("/" start)?\n%ignore /\\/\\/[^\\n]*\\n/\n%ignore " "'
+    check(follow(lark_source(lines).lark), ["1 / 1", "1///c\n1", "1 //\n"], ["1///1", "1//"])
     at_once = lark_source('start: "x" "y"\n%ignore "--"').lark
     check(follow(at_once), ["x--y", "----xy--"], ["x-y", "x---y"])
 
