@@ -9,6 +9,7 @@ unless it was dropped beforehand; then it demands nothing, under a `not` as well
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -43,6 +44,9 @@ from ramet.runtime.grammar.json_schema.values import CannotTell, Judge, is_numbe
 
 MAX_STEPS: Final = 400_000
 """Keywords that are read, counted as often as they are, before a schema is too complex."""
+
+MAX_LISTED: Final = 1_000
+"""Multiples of a step that are listed."""
 
 Literal = tuple[Schema, bool]
 """A schema, and whether it must hold or must not."""
@@ -295,10 +299,10 @@ class Reader:
             case "exclusiveMaximum":
                 found = self._other(decimals.at_least(given))
             case _:
-                multiples = decimals.multiples(given)
+                multiples = decimals.multiples(given) or _listed(schema, given, decimals)
                 if multiples is None:
                     raise Unsupported(
-                        schema, word, f"{given}: only steps of which the last digits tell all"
+                        schema, word, f"{given}: the last digits don't tell, and no bounds are near"
                     )
                 found = multiples
         return found if holds else self._other(found)
@@ -311,6 +315,20 @@ _BOUNDS: Final = (
     "exclusiveMaximum",
     "multipleOf",
 )
+
+
+def _listed(schema: Schema, step_: Decimal, decimals: Decimals) -> Language | None:
+    """The multiples of a step between the bounds beside it, if these are near; so much is enough
+    under a `not` as well, where the bounds don't hold either."""
+    words = schema.keywords
+    lows = [Decimal(words[word]) for word in ("minimum", "exclusiveMinimum") if word in words]
+    highs = [Decimal(words[word]) for word in ("maximum", "exclusiveMaximum") if word in words]
+    if not lows or not highs:
+        return None
+    first, last = math.ceil(max(lows) / step_), math.floor(min(highs) / step_)
+    if last - first > MAX_LISTED:
+        return None
+    return any_of(decimals.equal(step_ * number) for number in range(first, last + 1))
 
 
 def satisfying(literals: Sequence[Literal], values: list[Any]) -> list[Any]:

@@ -112,8 +112,7 @@ def read(made: Made, schema: Schema, word: str, given: Any, holds: bool, kind: s
         from ramet.runtime.grammar.json_schema import unevaluated
 
         return unevaluated.read(made, schema, word, given, holds)
-    makers: dict[str, Callable[[Schema, Any, bool], Tree]] = _ARRAY if kind == "array" else _OBJECT
-    maker = makers.get(word)
+    maker = (_ARRAY if kind == "array" else _OBJECT).get(word)
     if maker is None:
         return ALWAYS if holds else NEVER
     return maker(schema, given, holds)
@@ -229,7 +228,8 @@ def _dependent_names(schema: Schema, given: dict[str, tuple[str, ...]], holds: b
     )
 
 
-_ARRAY = {
+_Maker = Callable[[Schema, Any, bool], Tree]
+_ARRAY: dict[str, _Maker] = {
     "prefixItems": _prefix,
     "items": _items,
     "contains": _contains,
@@ -237,7 +237,7 @@ _ARRAY = {
     "minItems": _at_least,
     "maxItems": _at_most,
 }
-_OBJECT = {
+_OBJECT: dict[str, _Maker] = {
     "properties": _properties,
     "patternProperties": _patterns,
     "additionalProperties": _additional,

@@ -71,7 +71,7 @@ def test_it_ends_soon():
     node = {"anyOf": [{"items": {"$ref": "#"}}, {"prefixItems": [{"$ref": "#"}]}], "minItems": 1}
     assert found(node, "[" * 40 + "1" + "]" * 40) == []
     with pytest.raises(GrammarError, match="takes more than 1 s"):
-        found({"pattern": "^(a+)+$"}, json.dumps("a" * 60 + "!"))
+        found({"pattern": "^(a|aa)+$"}, json.dumps("a" * 60 + "!"))
     with pytest.raises(GrammarError, match="refers to itself without end"):
         found({"anyOf": [{"$ref": "#"}]}, "1")
     assert len(found({"items": {"type": "null"}}, json.dumps([1] * 5000))) == MAX_MESSAGES
