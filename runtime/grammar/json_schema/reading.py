@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from ramet.runtime.errors import GrammarError
@@ -325,10 +326,17 @@ def _listed(schema: Schema, step_: Decimal, decimals: Decimals) -> Language | No
     highs = [Decimal(words[word]) for word in ("maximum", "exclusiveMaximum") if word in words]
     if not lows or not highs:
         return None
-    first, last = math.ceil(max(lows) / step_), math.floor(min(highs) / step_)
+    first = math.ceil(Fraction(max(lows)) / Fraction(step_))
+    last = math.floor(Fraction(min(highs)) / Fraction(step_))
     if last - first > MAX_LISTED:
         return None
-    return any_of(decimals.equal(step_ * number) for number in range(first, last + 1))
+    return any_of(decimals.equal(_product(step_, number)) for number in range(first, last + 1))
+
+
+def _product(step_: Decimal, number: int) -> Decimal:
+    """A multiple of a positive step, exactly: arithmetic of Decimals rounds."""
+    _, digits, exponent = step_.as_tuple()
+    return Decimal(f"{int(''.join(map(str, digits))) * number}e{exponent}")
 
 
 def satisfying(literals: Sequence[Literal], values: list[Any]) -> list[Any]:
