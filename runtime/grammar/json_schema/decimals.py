@@ -155,13 +155,14 @@ class Decimals:
     def _above(self, bound: Decimal) -> Language:
         if bound >= 0:
             return self._more(bound)
-        smaller = all_of((self._unsigned, not_(self._more(-bound)), not_(self._same(-bound))))
+        size = bound.copy_negate()  # A minus sign would round.
+        smaller = all_of((self._unsigned, not_(self._more(size)), not_(self._same(size))))
         return any_of((self._unsigned, cat(_MINUS, smaller)))
 
     def _equal(self, value: Decimal) -> Language:
         if value == 0:
             return cat(_SIGN, self._same(value))
-        return cat(_MINUS, self._same(-value)) if value < 0 else self._same(value)
+        return cat(_MINUS, self._same(value.copy_abs())) if value < 0 else self._same(value)
 
     def _same(self, value: Decimal) -> Language:
         """Unsigned numbers that are `value`."""
@@ -211,7 +212,9 @@ def spellings(value: int | Decimal) -> Words:
     """How a schema's number is asked for: as it is written there, and as JSON writers write it."""
     if isinstance(value, int):
         return Words((str(value),))
-    found = [format(value.normalize(), "f"), format(value, "f"), repr(float(value))]
+    text = format(value, "f")
+    short = text.rstrip("0").rstrip(".") if "." in text else text
+    found = [short, text, repr(float(value))]
     return Words(tuple(dict.fromkeys(text for text in found if text not in ("inf", "-inf"))))
 
 

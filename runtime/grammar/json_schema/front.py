@@ -34,14 +34,34 @@ def schema_source(text: str, *, strict: bool = True, whitespace: str = "compact"
         try:
             lark = Builder(set(dropped), whitespace).build(root)
         except Unsupported as error:
-            source = (error.pointer, error.keyword)
-            if strict or source in dropped:
+            blamed = [source for source in _sources(error) if source not in dropped]
+            if strict or not blamed:
                 why = f"{error.keyword} can't be enforced: {error.why}"
                 refuse(step(error.pointer, error.keyword), why)
+            source = blamed[0]
             if len(dropped) >= MAX_DROPPED:
                 raise GrammarError("json_schema: too many keywords can't be enforced") from None
             dropped[source] = None
             continue
+        except RecursionError:
+            raise GrammarError("json_schema: nested too deep: a chain of schemas") from None
         if lark is None:
             raise GrammarError("json_schema: at the root: no document can satisfy this schema")
         return Source(lark, tuple(f"{pointer or '/'}: {word}" for pointer, word in dropped))
+
+
+def _sources(error: Unsupported) -> list[tuple[str, str]]:
+    """The keywords that may be behind what can't be enforced, the likeliest first.
+
+    An `unevaluated…` is read as `additionalProperties` or `items`, an array or object in `const` or
+    `enum` as a schema of its parts.
+    """
+    found = [(error.pointer, error.keyword)]
+    if error.keyword in ("additionalProperties", "patternProperties"):
+        found.append((error.pointer, "unevaluatedProperties"))
+    elif error.keyword in ("items", "prefixItems"):
+        found.append((error.pointer, "unevaluatedItems"))
+    parent, _, last = error.pointer.rpartition("/")
+    if last in ("const", "enum"):
+        found.append((parent, last))
+    return found

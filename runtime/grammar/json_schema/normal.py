@@ -22,6 +22,7 @@ TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "obje
 
 _DRAFTS: Final = {
     "http://json-schema.org/draft-04/schema": 4,
+    "http://json-schema.org/draft-05/schema": 4,
     "http://json-schema.org/draft-06/schema": 6,
     "http://json-schema.org/draft-07/schema": 7,
     "https://json-schema.org/draft/2019-09/schema": 2019,
@@ -212,17 +213,22 @@ class _Normaliser:
 
 
 def _draft(root: Any) -> tuple[int, bool]:
-    """The draft of a whole text, and whether the text names it."""
+    """The draft of a whole text, and whether the text names it.
+
+    A dialect of somebody's own is read as if none were named.
+    """
     named = root.get("$schema") if isinstance(root, dict) else None
     if named is None:
         return 2020, False
-    if not isinstance(named, str) or named.removesuffix("#") not in _DRAFTS:
-        near = named.removesuffix("#").replace("https:", "http:") if isinstance(named, str) else ""
-        for known, draft in _DRAFTS.items():
-            if known.replace("https:", "http:") == near.removesuffix("/"):
-                return draft, True
+    if not isinstance(named, str):
+        refuse("/$schema", f"{_shown(named)}: must be a string")
+    plain = named.rstrip("#/").replace("https:", "http:")
+    for known, draft in _DRAFTS.items():
+        if plain == known.replace("https:", "http:"):
+            return draft, True
+    if plain.startswith("http://json-schema.org/draft"):
         refuse("/$schema", f"{_shown(named)}: must be a draft from 04 to 2020-12")
-    return _DRAFTS[named.removesuffix("#")], True
+    return 2020, False
 
 
 def _tidy(words: dict[str, Any]) -> None:

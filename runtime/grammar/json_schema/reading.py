@@ -9,8 +9,10 @@ unless it was dropped beforehand; then it demands nothing, under a `not` as well
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from ramet.runtime.errors import GrammarError
@@ -43,6 +45,9 @@ from ramet.runtime.grammar.json_schema.values import CannotTell, Judge, is_numbe
 
 MAX_STEPS: Final = 400_000
 """Keywords that are read, counted as often as they are, before a schema is too complex."""
+
+MAX_LISTED: Final = 1_000
+"""Multiples of a step that are listed."""
 
 Literal = tuple[Schema, bool]
 """A schema, and whether it must hold or must not."""
@@ -295,10 +300,10 @@ class Reader:
             case "exclusiveMaximum":
                 found = self._other(decimals.at_least(given))
             case _:
-                multiples = decimals.multiples(given)
+                multiples = decimals.multiples(given) or _listed(schema, given, decimals)
                 if multiples is None:
                     raise Unsupported(
-                        schema, word, f"{given}: only steps of which the last digits tell all"
+                        schema, word, f"{given}: the last digits don't tell, and no bounds are near"
                     )
                 found = multiples
         return found if holds else self._other(found)
@@ -311,6 +316,27 @@ _BOUNDS: Final = (
     "exclusiveMaximum",
     "multipleOf",
 )
+
+
+def _listed(schema: Schema, step_: Decimal, decimals: Decimals) -> Language | None:
+    """The multiples of a step between the bounds beside it, if these are near; so much is enough
+    under a `not` as well, where the bounds don't hold either."""
+    words = schema.keywords
+    lows = [Decimal(words[word]) for word in ("minimum", "exclusiveMinimum") if word in words]
+    highs = [Decimal(words[word]) for word in ("maximum", "exclusiveMaximum") if word in words]
+    if not lows or not highs:
+        return None
+    first = math.ceil(Fraction(max(lows)) / Fraction(step_))
+    last = math.floor(Fraction(min(highs)) / Fraction(step_))
+    if last - first > MAX_LISTED:
+        return None
+    return any_of(decimals.equal(_product(step_, number)) for number in range(first, last + 1))
+
+
+def _product(step_: Decimal, number: int) -> Decimal:
+    """A multiple of a positive step, exactly: arithmetic of Decimals rounds."""
+    _, digits, exponent = step_.as_tuple()
+    return Decimal(f"{int(''.join(map(str, digits))) * number}e{exponent}")
 
 
 def satisfying(literals: Sequence[Literal], values: list[Any]) -> list[Any]:

@@ -135,6 +135,12 @@ def test_b71_bounds(schema: Any, texts: str):
         assert documents.accept(text) == expected, text
 
 
+def test_b71_multiples_between_bounds_are_listed():
+    schema = {"type": "integer", "minimum": -7, "exclusiveMaximum": 21, "multipleOf": 7}
+    check(schema, ["-7", "0", "14"], ["21", "-14", "6", "7.0"])
+    check({"type": "integer", "not": schema}, ["21", "6", "-14"], ["0", "14", "-7"])
+
+
 def test_b71_what_cannot_be_enforced_is_refused_or_named():
     with pytest.raises(GrammarError, match=r"at /properties/a/multipleOf: .*can't be enforced"):
         Documents({"properties": {"a": {"multipleOf": 7}}})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -111,3 +113,13 @@ def test_old_drafts():
     assert grammar.accept('{"n":1,"m":[null]}')
     for text in ('{"n":1}', '{"n":0,"m":[]}', '{"m":[null,null]}'):
         assert not grammar.accept(text)
+
+
+def test_the_engine_and_patterns_are_imported_when_they_are_needed():
+    code = (
+        "import sys, ramet.runtime.grammar.json_schema.front, "
+        "ramet.runtime.grammar.json_schema.checking; "
+        "print(*(m for m in ('llguidance', 'regex', 'jsonschema', 'torch') if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

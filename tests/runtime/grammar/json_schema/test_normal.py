@@ -116,6 +116,15 @@ def test_words_newer_than_the_draft_say_nothing():
     assert read({"const": 1}).keywords == {"const": 1}
 
 
+def test_dialects_and_spellings_of_drafts():
+    for name in (
+        "http://json-schema.org/draft-04/schema",
+        "https://json-schema.org/draft-04/schema#",
+    ):
+        assert read({"$schema": name, "const": 1}).keywords == {}
+    assert read({"$schema": "https://example.org/mine", "const": 1}).keywords == {"const": 1}
+
+
 def test_annotations_and_unused_definitions_are_not_looked_at():
     schema = {"title": 3, "x-guidance": {"lenient": True}, "$defs": {"bad": {"type": "objct"}}}
     assert read(schema).keywords == {}
