@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.limits import Limits
+from ramet.runtime.grammar.mask_engine import mask_engine
 from ramet.runtime.grammar.matcher import Matcher, exceeded
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
-from ramet.runtime.grammar.vocabulary import Vocabulary, mask_engine
+from ramet.runtime.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import llguidance
 
     from ramet.runtime.grammar.closing.closer import Closer
+
+
+MAX_ITEMS = 20_000
+"""What a grammar may have under way at one place: an object with thousands of optional properties
+may go on with any of them."""
 
 
 class Grammar:
@@ -73,6 +79,7 @@ class Grammar:
             initial_lexer_fuel=self._limits.compile_fuel,
             step_lexer_fuel=self._limits.step_fuel,
             max_lexer_states=self._limits.states,
+            max_items_in_row=MAX_ITEMS,
             verbose_errors=False,
         )
         native: llguidance.LLMatcher = package.LLMatcher(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ramet.runtime.grammar import dialect
 from ramet.runtime.grammar.lark_text import lark_text
+from ramet.runtime.grammar.mask_engine import mask_engine
 from ramet.runtime.grammar.structural_tags import CompilePart
 from ramet.runtime.grammar.tag_borders import first_stop, flat, is_open, split_head
 from ramet.runtime.grammar.tag_formats import (
@@ -25,7 +26,6 @@ from ramet.runtime.grammar.tag_formats import (
     Triggered,
     read_tags,
 )
-from ramet.runtime.grammar.vocabulary import mask_engine
 
 if TYPE_CHECKING:
     import llguidance

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ramet.runtime.errors import UnsupportedFeature
 from ramet.runtime.grammar.bits import bits_of
 from ramet.runtime.grammar.closing.pace import Barred
+from ramet.runtime.grammar.mask_engine import mask_engine
 from ramet.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -169,17 +169,6 @@ class Vocabulary:
         if token in self._silent:
             return (self._tokenizer.special_text(token) or f"<special {token}>").encode()
         return self.token_bytes(token)
-
-
-def mask_engine() -> Any:
-    """The package `llguidance`; raises UnsupportedFeature where it isn't installed."""
-    try:
-        import llguidance
-    except ImportError as error:
-        raise UnsupportedFeature(
-            "constraints need the package llguidance, which is not installed"
-        ) from error
-    return llguidance
 
 
 class _Table:

@@ -23,7 +23,7 @@ from ramet.runtime.grammar.json_schema.values import is_number, same
 
 MAX_NODES: Final = 20_000
 """Different sets of literals."""
-MAX_WHITESPACE: Final = 32
+MAX_WHITESPACE: Final = 256
 """Blanks in one place between tokens, where whitespace is flexible."""
 MAX_FINITE: Final = 60
 """Different values that unique items may have."""

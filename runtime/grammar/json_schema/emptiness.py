@@ -14,7 +14,7 @@ from ramet.runtime.grammar.json_schema.language import (
     Repeat,
 )
 from ramet.runtime.grammar.json_schema.spelling import Terminals
-from ramet.runtime.grammar.vocabulary import mask_engine
+from ramet.runtime.grammar.mask_engine import mask_engine
 
 
 @functools.lru_cache(maxsize=4096)

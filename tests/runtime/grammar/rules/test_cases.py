@@ -11,10 +11,11 @@ import pytest
 from scripted_runtime import words
 
 from ramet.runtime.errors import GrammarError
+from ramet.runtime.grammar.mask_engine import mask_engine
 from ramet.runtime.grammar.matcher import Matcher
 from ramet.runtime.grammar.rules.ebnf import ebnf_source
 from ramet.runtime.grammar.rules.lark_rules import lark_source
-from ramet.runtime.grammar.vocabulary import Vocabulary, mask_engine
+from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
 
 END = 256
