@@ -39,6 +39,7 @@ class Builder:
     def __init__(self, dropped: set[tuple[str, str]], whitespace: str) -> None:
         self.rules = Rules()
         self.reader = Reader(dropped, self._are_apart)
+        self._dropped = dropped
         self._nodes: dict[tuple[tuple[int, bool], ...], str] = {}
         self._waiting: list[tuple[str, Literals]] = []
         self._possible: dict[tuple[frozenset[tuple[int, bool]], int], bool] = {}
@@ -170,7 +171,7 @@ class Builder:
         try:
             return trees.alternatives(self.reader.tree(literals, kind), self._clash)
         except trees.TooMany:
-            source = _branching(literals)
+            source = _branching(literals, self._dropped)
             if source is None:
                 raise GrammarError(
                     "json_schema: too complex: its combinations are too many"
@@ -292,8 +293,8 @@ def _enumerated(literals: Literals) -> list[Any] | None:
     return None
 
 
-def _branching(literals: Literals) -> tuple[Schema, str] | None:
-    """A keyword to blame where there are too many alternatives."""
+def _branching(literals: Literals, dropped: set[tuple[str, str]]) -> tuple[Schema, str] | None:
+    """A keyword to blame where there are too many alternatives, of those that aren't dropped."""
     waiting = [schema for schema, _ in literals]
     seen: set[int] = set()
     while waiting:
@@ -303,7 +304,7 @@ def _branching(literals: Literals) -> tuple[Schema, str] | None:
         seen.add(id(schema))
         words = schema.keywords
         for word in ("oneOf", "if", "not", "dependentRequired", "dependentSchemas", "anyOf"):
-            if word in words:
+            if word in words and (schema.pointer, word) not in dropped:
                 return schema, word
         waiting += words.get("allOf", ())
         if "$ref" in words:

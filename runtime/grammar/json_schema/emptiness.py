@@ -14,6 +14,7 @@ from ramet.runtime.grammar.json_schema.language import (
     Repeat,
 )
 from ramet.runtime.grammar.json_schema.spelling import Terminals
+from ramet.runtime.grammar.limits import MAX_TOGETHER
 from ramet.runtime.grammar.vocabulary import mask_engine
 
 
@@ -26,6 +27,8 @@ def is_empty(language: Language) -> bool:
         return False  # `language` keeps nothing within unions and sequences.
     terminals = Terminals()
     name = terminals.text(language)
+    if any(text.count(" & ") >= MAX_TOGETHER for text in terminals.lines.values()):
+        return False  # It could take for ever to tell.
     lines = (f"{name}: {text}" for name, text in terminals.lines.items())
     package = mask_engine()
     limits = package.LLParserLimits(
