@@ -27,6 +27,8 @@ MAX_WHITESPACE: Final = 32
 """Blanks in one place between tokens, where whitespace is flexible."""
 MAX_FINITE: Final = 60
 """Different values that unique items may have."""
+MAX_ASKED: Final = 400
+"""Languages of which it is asked whether two schemas share a text; more count as overlapping."""
 _DEPTH: Final = 3
 """How deep two schemas are compared before they count as overlapping."""
 
@@ -44,6 +46,8 @@ class Builder:
         self._waiting: list[tuple[str, Literals]] = []
         self._possible: dict[tuple[frozenset[tuple[int, bool]], int], bool] = {}
         self._comparing = 0
+        self._asked = 0
+        """How often it was compared whether strings or numbers overlap."""
         blank = f"/[ \\t\\n\\r]{{0,{MAX_WHITESPACE}}}/" if whitespace == "flexible" else ""
         self._blank = blank
 
@@ -226,8 +230,12 @@ class Builder:
         if satisfying(literals, [None, False, True]):
             return True
         reader = self.reader.fork()
-        if not is_empty(reader.numbers(literals)) or not is_empty(reader.strings(literals)):
-            return True
+        for language in (reader.numbers(literals), reader.strings(literals)):
+            if language == NOTHING:
+                continue
+            self._asked += 1
+            if self._asked > MAX_ASKED or not is_empty(language):
+                return True
         for kind in ("array", "object"):
             ways = trees.alternatives(reader.tree(literals, kind), shapes.clash)
             if any(self._may_be(way, depth - 1) for way in ways):
