@@ -6,6 +6,7 @@ Every argument is checked here, before anything is sent to a model.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import math
 import sys
@@ -64,6 +65,16 @@ class GenOptions(TypedDict, total=False):
     cache_salt: str | None
 
 
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    "schema": ("json_schema",),
+    "guided_json": ("json_schema",),
+    "response_format": ("json_schema",),
+    "pattern": ("regex",),
+    "guided_regex": ("regex",),
+    "grammar": ("lark or ebnf",),
+    "guided_grammar": ("ebnf",),
+}
+"""What other systems call some arguments."""
 _GEN_OPTIONS = frozenset({"max_tokens", "min_tokens", "n", "stop", *GenOptions.__annotations__})
 
 
@@ -295,8 +306,12 @@ def check_choices(choices: object) -> Sequence[str]:
 def _gen(name: str | None, options: Mapping[str, Any], site: str) -> Expr:
     unknown = options.keys() - _GEN_OPTIONS
     if unknown:
-        known = ", ".join(["name", "max_tokens", *GenOptions.__annotations__])
-        raise InvalidArgument(f"gen() has no argument {min(unknown)!r}; it has {known}")
+        known = ["name", "max_tokens", "min_tokens", "n", "stop", *GenOptions.__annotations__]
+        near = difflib.get_close_matches(min(unknown), known, 1) or _ELSEWHERE.get(min(unknown), ())
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise InvalidArgument(
+            f"gen() has no argument {min(unknown)!r}{hint}; it has {', '.join(known)}"
+        )
     if name is not None:
         check_name(name)
     given = {key: value for key, value in options.items() if value is not None}

@@ -17,10 +17,10 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
@@ -65,6 +65,9 @@ def adapter_of(argument: str, wanted: Any) -> tuple[TypeAdapter[Any], dict[str, 
     """
     if isinstance(wanted, str):
         raise InvalidArgument(f"{argument}={shown(wanted)}: must be a type, not its name")
+    if isinstance(wanted, (Mapping, Sequence, int, float)):
+        hint = "; a JSON Schema is given as json_schema=" if isinstance(wanted, Mapping) else ""
+        raise InvalidArgument(f"{argument}={shown(wanted)}: must be a type{hint}")
     depth = 1  # Names in a type are those of the code that gives it to us.
     while sys._getframe(depth).f_globals.get("__name__", "").startswith("ramet.lang"):
         depth += 1
@@ -78,10 +81,10 @@ def adapter_of(argument: str, wanted: Any) -> tuple[TypeAdapter[Any], dict[str, 
         adapter = TypeAdapter(wanted, _parent_depth=depth + 2)
         schema = adapter.json_schema(schema_generator=_Generator, mode="validation")
         has_decimals = schema.pop(_DECIMALS, False)
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError, TypeError) as error:
+    except Exception as error:  # pydantic has many, and a type's own code may raise any.
+        reason = str(error).split("\n")[0] or type(error).__name__
         raise InvalidArgument(
-            f"{argument}={shown(wanted)}: pydantic makes no JSON Schema of it: "
-            + str(error).split("\n\nFor further")[0]
+            f"{argument}={shown(wanted)}: pydantic makes no JSON Schema of it: {reason}"
         ) from None
     return adapter, schema, has_decimals
 

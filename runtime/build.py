@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ramet.runtime.builtin_model import resolve_model
 from ramet.runtime.config import RuntimeConfig, auto_pool_tokens
 from ramet.runtime.engine import Engine
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
+from ramet.runtime.grammar.vocabulary import vocabulary_of
 from ramet.runtime.model.dtypes import resolve_dtype
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec
@@ -39,6 +42,8 @@ def build_engine(config: RuntimeConfig) -> Engine:
     max_context = config.max_context or spec.max_context
     dtype = resolve_dtype(config.dtype, device, spec)
     pool_tokens = _pool_tokens(config, spec, dtype, max_context)
+    if found.dir is not None:
+        _warm_up(tokenizer, spec.vocab_size)
     weights = (
         tiny_weights(spec, dtype=dtype, device=device)
         if found.dir is None
@@ -71,6 +76,14 @@ def build_engine(config: RuntimeConfig) -> Engine:
         max_context=max_context,
         info=info,
     )
+
+
+def _warm_up(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Prepare what constraints need, beside the loading of the weights: later it would hold up a
+    step."""
+    if importlib.util.find_spec("llguidance") is not None:
+        prepare = vocabulary_of(tokenizer, vocab_size).prepare
+        threading.Thread(target=prepare, name="ramet-vocabulary", daemon=True).start()
 
 
 def _check(config: RuntimeConfig, name: str, tokenizer: Tokenizer, spec: ModelSpec) -> None:

@@ -11,7 +11,7 @@ from ramet.runtime.grammar.compiler import Compiler
 from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.jump import CONTEXT_TOKENS, Jumps
 from ramet.runtime.grammar.matcher import Matcher, look_ahead
-from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.grammar.vocabulary import vocabulary_of
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.rows import Sampled
 from ramet.runtime.schedule.sequence import Generation
@@ -40,7 +40,7 @@ class Constrained:
     """Starts the guides of calls, and asks them what may come next."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        self._vocabulary = Vocabulary(tokenizer, vocab_size)
+        self._vocabulary = vocabulary_of(tokenizer, vocab_size)
         self._compiler = Compiler(self._vocabulary)
         self._jumps = Jumps(
             self._vocabulary, lambda text: tokenizer.encode([(text, "content")], continuation=True)

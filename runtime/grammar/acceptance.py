@@ -7,7 +7,7 @@ import dataclasses
 from ramet.runtime.grammar.compiler import Bounds, compile_constraint
 from ramet.runtime.grammar.front_ends import violations
 from ramet.runtime.grammar.spec import Constraint
-from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.grammar.vocabulary import vocabulary_of
 from ramet.runtime.tokenizer import Tokenizer
 
 
@@ -38,7 +38,7 @@ def check_text_against(
         matcher = grammar.byte_matcher()
         pieces = [(byte, 1) for byte in text.encode()]
     else:
-        grammar = compile_constraint(constraint, Vocabulary(tokenizer), Bounds())
+        grammar = compile_constraint(constraint, vocabulary_of(tokenizer), Bounds())
         matcher = grammar.matcher()
         ids = tokenizer.encode([(text, "content")], continuation=True)
         pieces = [(token, len(tokenizer.token_bytes(token))) for token in ids]

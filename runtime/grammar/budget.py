@@ -28,15 +28,17 @@ class Budget:
         matcher: Matcher,
         token_bytes: Callable[[int], bytes],
         split: Split,
+        held: Ids,
     ) -> None:
-        """A document at its beginning; `matcher`, over bytes, is the budget's own."""
+        """A document at its beginning; `matcher`, over bytes, is the budget's own, and `held` the
+        tokens of a document that it takes."""
         self._walk = closer.walk()
         self._matcher = matcher
         self._token_bytes = token_bytes
         self._split = split
         self._unread = b""
         """What the matcher has not been given yet: it is needed only where bounds don't do."""
-        self._held: Ids | None = None
+        self._held: Ids | None = held
         """The certificate's tokens, if one was needed at this place."""
         self.lost = False
         """Whether no certificate was found, so that the document goes on without one."""

@@ -15,12 +15,16 @@ from typing import Final
 
 from ramet.runtime.grammar.closing.closer import Closer
 from ramet.runtime.grammar.front_ends import source_of
-from ramet.runtime.grammar.grammar import Grammar, TooComplex
-from ramet.runtime.grammar.limits import LARGE, USUAL, Limits
+from ramet.runtime.grammar.grammar import Grammar, most_together
+from ramet.runtime.grammar.limits import LARGE, MAX_TOGETHER, USUAL, Limits
+from ramet.runtime.grammar.matcher import TooComplex
 from ramet.runtime.grammar.probe import source_apart
+from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
 
+TRIED_BYTES: Final = 256
+"""Bytes of a document that a grammar is tried on."""
 NUM_THREADS: Final = 2
 """Compilations at the same time."""
 
@@ -33,6 +37,9 @@ class Bounds:
     large: Limits = LARGE
     apart_bytes: int = 16 * 1024
     """Larger texts are read by another process: reading is Python's work, which holds up steps."""
+    together: int = MAX_TOGETHER
+    """Terminals that meet more languages at once are built by another process first: the mask
+    engine looks at its limits between characters only, and one can take for ever."""
     seconds: float = 10.0
     """The deadline of that process."""
 
@@ -46,25 +53,33 @@ def compile_constraint(
     a package that it needs.
     """
     if len(constraint.text) <= bounds.apart_bytes:
-        grammar = Grammar(constraint, source_of(constraint), vocabulary, bounds.usual)
-        try:
-            grammar.check()
-            grammar.closer = _closer(constraint)
-            return grammar
-        except TooComplex:
-            pass
+        source = source_of(constraint)
+        if most_together(source.lark) <= bounds.together:
+            try:
+                return _built(constraint, source, vocabulary, bounds.usual)
+            except TooComplex:
+                pass
     source = source_apart(constraint, bounds.large, bounds.seconds)
-    grammar = Grammar(constraint, source, vocabulary, bounds.large)
+    return _built(constraint, source, vocabulary, bounds.large)
+
+
+def _built(
+    constraint: Constraint, source: Source, vocabulary: Vocabulary | None, limits: Limits
+) -> Grammar:
+    """A grammar that works at the beginning and, if it is of JSON, on one document; raises
+    TooComplex."""
+    grammar = Grammar(constraint, source, vocabulary, limits)
     grammar.check()
-    grammar.closer = _closer(constraint)
+    if constraint.kind == "json_schema" and vocabulary is not None:
+        closer = Closer(constraint.text, constraint.whitespace)
+        opening = closer.opening(grammar.byte_matcher())
+        if opening is not None:
+            grammar.closer, grammar.opening = closer, opening
+            matcher = grammar.matcher()
+            for token in vocabulary.spell(opening[:TRIED_BYTES]):
+                matcher.advance(token)
+                _ = matcher.next_tokens
     return grammar
-
-
-def _closer(constraint: Constraint) -> Closer | None:
-    """None for a kind that has none."""
-    if constraint.kind != "json_schema":
-        return None
-    return Closer(constraint.text, constraint.whitespace)
 
 
 class Compilation:

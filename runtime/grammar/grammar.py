@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.limits import Limits
 from ramet.runtime.grammar.mask_engine import mask_engine
-from ramet.runtime.grammar.matcher import Matcher, exceeded
+from ramet.runtime.grammar.matcher import Matcher, TooComplex, exceeded
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
@@ -39,7 +38,9 @@ class Grammar:
         self.vocabulary = vocabulary
         self._limits = limits
         self.closer: Closer | None = None
-        """What closes its documents, if they are JSON of one schema."""
+        """What closes its documents, if they are JSON of one schema, and one of them is known."""
+        self.opening: bytes | None = None
+        """A short document, accepted by a matcher: what `closer` begins with."""
         self._tokens: llguidance.LLMatcher | None = None
         self._bytes: llguidance.LLMatcher | None = None
 
@@ -99,8 +100,9 @@ class Grammar:
         return native
 
 
-class TooComplex(GrammarError):
-    """The mask engine gave up on a grammar, under its limits."""
+def most_together(lark: str) -> int:
+    """How many languages the terminals of a grammar meet at once, at most."""
+    return 1 + max((line.count(" & ") for line in lark.splitlines()), default=0)
 
 
 @functools.lru_cache(maxsize=1)

@@ -75,20 +75,20 @@ class Guide:
         self._whole = _Prefix(grammar)
         if grammar.constraint.kind == "json_schema":
             self._pace = Pace(self._vocabulary.barred)
-        closer = grammar.closer
-        if closer is None or not self._params.close_within_budget:
+        closer, opening = grammar.closer, grammar.opening
+        if closer is None or opening is None or not self._params.close_within_budget:
             return
-        shortest = closer.shortest
-        if shortest is None:
-            return
-        size = len(self._jumps.split((), shortest))
-        if size > limit:
-            raise InvalidArgument(
-                f"max_new_tokens={limit}: the shortest document of this schema has {size} tokens: "
-                f"{shortest.decode()!r:.200}; close_within_budget=False allows one that is cut"
-            )
         token_bytes, split = self._vocabulary.token_bytes, self._jumps.split
-        self._budget = Budget(closer, grammar.byte_matcher(), token_bytes, split)
+        least = len(opening) // self._vocabulary.longest  # Of a long one, that says enough.
+        ids = split((), opening) if least <= limit else ()
+        size = len(ids) or least
+        if size > limit:
+            known = "shortest document" if closer.sure else "shortest document that is known"
+            raise InvalidArgument(
+                f"max_tokens={limit}: the {known} of this schema has {size} tokens: "
+                f"{opening.decode()!r:.200}; close_within_budget=False allows one that is cut"
+            )
+        self._budget = Budget(closer, grammar.byte_matcher(), token_bytes, split, ids)
 
     @property
     def closes(self) -> bool | None:

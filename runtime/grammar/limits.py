@@ -22,3 +22,5 @@ USUAL: Final = Limits()
 """What is tried at once: some 20 ms at most."""
 LARGE: Final = Limits(compile_fuel=50_000_000, step_fuel=1_000_000, states=250_000)
 """What a process of its own tries when that isn't enough."""
+MAX_TOGETHER: Final = 16
+"""Languages that one terminal may meet (`A & B`) to be built at once; 25 can take hours."""

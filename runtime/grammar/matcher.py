@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 FEW: Final = 4
 """Fewer masks are computed one by one."""
 
+
+class TooComplex(GrammarError):
+    """The mask engine gave up on a grammar, under its limits."""
+
+
 Make = Callable[[], "llguidance.LLMatcher"]
 
 
@@ -140,7 +145,7 @@ class Matcher:
                 break
         native.compute_bitmask()
         if exceeded(native):
-            raise GrammarError(
+            raise TooComplex(
                 "the constraint is too complex to follow this text: "
                 + native.get_error().splitlines()[0]
             )

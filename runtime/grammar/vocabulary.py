@@ -171,6 +171,12 @@ class Vocabulary:
         return self.token_bytes(token)
 
 
+@functools.lru_cache(maxsize=4)
+def vocabulary_of(tokenizer: Tokenizer, size: int | None = None) -> Vocabulary:
+    """The vocabulary of a tokenizer, kept: it takes a while to prepare."""
+    return Vocabulary(tokenizer, size)
+
+
 class _Table:
     """What the mask engine reads of a tokenizer: token ids by their bytes."""
 

@@ -29,7 +29,11 @@ class StopPattern:
     """
 
     def __init__(self, text: str) -> None:
-        pattern = dialect.parse(text)
+        try:
+            pattern = dialect.parse(text)
+        except GrammarError as error:
+            reason = str(error).replace("regex=", "stop_regex=", 1).split(": a constraint is")[0]
+            raise GrammarError(reason) from None
         if dialect.begins_anchored(text):
             raise GrammarError(
                 f"stop_regex={text!r:.200}: an anchor at the beginning: a stop is looked for "

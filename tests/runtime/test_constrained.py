@@ -80,7 +80,7 @@ def test_a_document_is_closed_before_its_tokens_run_out(start: Starter) -> None:
 def test_a_budget_that_no_document_fits_is_refused_before_any_compute(start: Starter) -> None:
     runtime = start(writes({"Q": []}, ["x"]))
     before = runtime.stats()
-    with pytest.raises(InvalidArgument, match=r"max_new_tokens=23: .* has 24 tokens"):
+    with pytest.raises(InvalidArgument, match=r"max_tokens=23: .* has 24 tokens"):
         runtime.generate("Q", schema(REVIEW, max_tokens=23))
     assert runtime.stats()["computed_tokens"] == before["computed_tokens"]
     cut = runtime.generate("Q", schema(REVIEW, max_tokens=5, close_within_budget=False))

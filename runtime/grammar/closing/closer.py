@@ -16,6 +16,9 @@ from ramet.runtime.grammar.closing.walk import Walk
 from ramet.runtime.grammar.json_schema.normal import normalise
 from ramet.runtime.grammar.matcher import Matcher
 
+MAX_OPENING = 1 << 16
+"""Bytes of a document that is tried on a matcher."""
+
 
 class Closer:
     """One schema's shortest values; made once and shared by all walks."""
@@ -38,6 +41,16 @@ class Closer:
         """A shortest document; None if none is known."""
         root = self._least.expansion.root
         return self._least.text(root) if root.best is not None else None
+
+    def opening(self, matcher: Matcher) -> bytes | None:
+        """A short document, as a matcher at its beginning has it; None if none is found.
+
+        A shortest one where the schema was understood whole; else it may be longer than that.
+        """
+        shortest = self.shortest
+        if shortest is None or len(shortest) > MAX_OPENING:
+            return shortest if self.sure else None
+        return closing_for(self.walk(), matcher)
 
     def walk(self) -> Walk:
         """A walk at the beginning of a document."""

@@ -24,8 +24,9 @@ MAX_STEPS = 20_000
 """Schemas looked at for one place."""
 MAX_GOALS = 20_000
 """Different places of a schema."""
-MAX_WORK = 500_000
-"""Schemas and properties looked at in all; some seconds. Places beyond that may have anything."""
+MAX_WORK = 200_000
+"""Schemas and properties looked at in all; about a microsecond each. Places beyond that may have
+anything."""
 _FILLING = 100
 """What making the shapes of one alternative takes, in the same unit."""
 

@@ -36,14 +36,17 @@ def repaired(walk: Walk, matcher: Matcher, tried: Iterable[bytes]) -> bytes | No
         way = _after((b"", walk, matcher), text)
         if way is not None:
             ways.append(way)
-    tried_bytes = 0
+    tried_texts = 0
     for _ in range(MAX_DEPTH):
         for text, there, state in ways:
             rest = _closing(there, state)
             if rest is not None:
                 return text + rest
-        tried_bytes += MAX_BYTES * len(ways)
-        ways = _longer(ways) if tried_bytes <= MAX_TRIED else []
+        if tried_texts > MAX_TRIED:
+            break
+        longer = _longer(ways)
+        tried_texts += len(longer)
+        ways = _different(longer)
     return None
 
 
@@ -76,8 +79,8 @@ def _closing(walk: Walk, matcher: Matcher) -> bytes | None:
 
 
 def _longer(ways: list[_Way]) -> list[_Way]:
-    """The most promising texts with one byte more, no two that go on alike."""
-    found: dict[tuple[int, int, bool], _Way] = {}
+    """The most promising texts with one byte more."""
+    found: list[_Way] = []
     for way in ways:
         bits = way[2].next_tokens
         allowed = sorted(
@@ -87,5 +90,13 @@ def _longer(ways: list[_Way]) -> list[_Way]:
         for byte in allowed[:MAX_BYTES]:
             after = _after(way, bytes([byte]))
             if after is not None:
-                found.setdefault((byte, after[2].next_tokens, after[1].in_string), after)
+                found.append(after)
+    return found
+
+
+def _different(ways: list[_Way]) -> list[_Way]:
+    """The first of some texts, no two that go on alike."""
+    found: dict[tuple[int, int, bool], _Way] = {}
+    for way in ways:
+        found.setdefault((way[0][-1], way[2].next_tokens, way[1].in_string), way)
     return list(found.values())[:WIDTH]

@@ -27,6 +27,8 @@ MAX_WHITESPACE: Final = 256
 """Blanks in one place between tokens, where whitespace is flexible."""
 MAX_FINITE: Final = 60
 """Different values that unique items may have."""
+MAX_ASKED: Final = 400
+"""Languages of which it is asked whether two schemas share a text; more count as overlapping."""
 _DEPTH: Final = 3
 """How deep two schemas are compared before they count as overlapping."""
 
@@ -39,10 +41,13 @@ class Builder:
     def __init__(self, dropped: set[tuple[str, str]], whitespace: str) -> None:
         self.rules = Rules()
         self.reader = Reader(dropped, self._are_apart)
+        self._dropped = dropped
         self._nodes: dict[tuple[tuple[int, bool], ...], str] = {}
         self._waiting: list[tuple[str, Literals]] = []
         self._possible: dict[tuple[frozenset[tuple[int, bool]], int], bool] = {}
         self._comparing = 0
+        self._asked = 0
+        """How often it was compared whether strings or numbers overlap."""
         blank = f"/[ \\t\\n\\r]{{0,{MAX_WHITESPACE}}}/" if whitespace == "flexible" else ""
         self._blank = blank
 
@@ -170,7 +175,7 @@ class Builder:
         try:
             return trees.alternatives(self.reader.tree(literals, kind), self._clash)
         except trees.TooMany:
-            source = _branching(literals)
+            source = _branching(literals, self._dropped)
             if source is None:
                 raise GrammarError(
                     "json_schema: too complex: its combinations are too many"
@@ -225,8 +230,12 @@ class Builder:
         if satisfying(literals, [None, False, True]):
             return True
         reader = self.reader.fork()
-        if not is_empty(reader.numbers(literals)) or not is_empty(reader.strings(literals)):
-            return True
+        for language in (reader.numbers(literals), reader.strings(literals)):
+            if language == NOTHING:
+                continue
+            self._asked += 1
+            if self._asked > MAX_ASKED or not is_empty(language):
+                return True
         for kind in ("array", "object"):
             ways = trees.alternatives(reader.tree(literals, kind), shapes.clash)
             if any(self._may_be(way, depth - 1) for way in ways):
@@ -292,8 +301,8 @@ def _enumerated(literals: Literals) -> list[Any] | None:
     return None
 
 
-def _branching(literals: Literals) -> tuple[Schema, str] | None:
-    """A keyword to blame where there are too many alternatives."""
+def _branching(literals: Literals, dropped: set[tuple[str, str]]) -> tuple[Schema, str] | None:
+    """A keyword to blame where there are too many alternatives, of those that aren't dropped."""
     waiting = [schema for schema, _ in literals]
     seen: set[int] = set()
     while waiting:
@@ -303,7 +312,7 @@ def _branching(literals: Literals) -> tuple[Schema, str] | None:
         seen.add(id(schema))
         words = schema.keywords
         for word in ("oneOf", "if", "not", "dependentRequired", "dependentSchemas", "anyOf"):
-            if word in words:
+            if word in words and (schema.pointer, word) not in dropped:
                 return schema, word
         waiting += words.get("allOf", ())
         if "$ref" in words:

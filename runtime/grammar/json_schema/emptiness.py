@@ -12,8 +12,10 @@ from ramet.runtime.grammar.json_schema.language import (
     Language,
     Not,
     Repeat,
+    Words,
 )
 from ramet.runtime.grammar.json_schema.spelling import Terminals
+from ramet.runtime.grammar.limits import MAX_TOGETHER
 from ramet.runtime.grammar.mask_engine import mask_engine
 
 
@@ -24,8 +26,13 @@ def is_empty(language: Language) -> bool:
         return True
     if not _has_operators(language):
         return False  # `language` keeps nothing within unions and sequences.
+    parts = language.parts if isinstance(language, All) else (language,)
+    if all(isinstance(part, Not) and isinstance(part.body, Words) for part in parts):
+        return False  # Finitely many texts are barred.
     terminals = Terminals()
     name = terminals.text(language)
+    if any(text.count(" & ") >= MAX_TOGETHER for text in terminals.lines.values()):
+        return False  # It could take for ever to tell.
     lines = (f"{name}: {text}" for name, text in terminals.lines.items())
     package = mask_engine()
     limits = package.LLParserLimits(

@@ -13,55 +13,85 @@ from collections.abc import Iterable
 from ramet.runtime.grammar.charset import EVERYTHING, Ranges
 
 
+class _Hashed:
+    """Trees share their parts, so a part is hashed once, not once for each tree that it is in."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            fields = [getattr(self, field.name) for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+            found = hash((type(self).__name__, *fields))
+            object.__setattr__(self, "_hash", found)
+            return found
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(_Hashed):
     """One character of a set."""
 
     ranges: Ranges
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Words:
+class Words(_Hashed):
     """Some texts, in the order in which a schema has them; without any, the empty language."""
 
     texts: tuple[str, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cat:
+class Cat(_Hashed):
     """One after another."""
 
     parts: tuple[Language, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Any:
+class Any(_Hashed):
     """What at least one of some languages has."""
 
     options: tuple[Language, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class All:
+class All(_Hashed):
     """What each of some languages has."""
 
     parts: tuple[Language, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Hashed):
     """What a language lacks."""
 
     body: Language
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(_Hashed):
     """`low` to `high` times, or any number from `low` on."""
 
     body: Language
     low: int
     high: int | None
+
+    __hash__ = _Hashed.__hash__
 
 
 Language = Chars | Words | Cat | Any | All | Not | Repeat
@@ -223,3 +253,21 @@ def num_positions(language: Language) -> int:
         case Repeat():
             times = language.low + 1 if language.high is None else language.high
             return num_positions(language.body) * times
+
+
+def is_larger(language: Language, limit: int) -> bool:
+    """Whether a language is put together of more than so many languages, however often one is
+    among them."""
+    waiting = [language]
+    count = 0
+    while waiting and count <= limit:
+        inner = waiting.pop()
+        count += 1
+        match inner:
+            case Any():
+                waiting += inner.options
+            case Cat() | All():
+                waiting += inner.parts
+            case Not() | Repeat():
+                waiting.append(inner.body)
+    return count > limit

@@ -27,6 +27,7 @@ from ramet.runtime.grammar.json_schema.language import (
     Words,
     all_of,
     any_of,
+    is_larger,
     not_,
     repeat,
 )
@@ -46,6 +47,8 @@ from ramet.runtime.grammar.json_schema.values import CannotTell, Judge, is_numbe
 MAX_STEPS: Final = 400_000
 """Keywords that are read, counted as often as they are, before a schema is too complex."""
 
+MAX_SIZE: Final = 8_000
+"""Languages that one is put together of: a `oneOf` has twice those of each of its schemas."""
 MAX_LISTED: Final = 1_000
 """Multiples of a step that are listed."""
 
@@ -137,8 +140,19 @@ class Reader:
             for word, given in schema.keywords.items()
         ]
         self._open.discard(key)
-        self._known[known] = algebra.all_of(parts) if holds else algebra.any_of(parts)
-        return self._known[known]
+        found = algebra.all_of(parts) if holds else algebra.any_of(parts)
+        if algebra is _LANGUAGES and is_larger(found, MAX_SIZE):
+            raise self._too_large(schema)
+        self._known[known] = found
+        return found
+
+    def _too_large(self, schema: Schema) -> Exception:
+        """For a schema whose strings or numbers take more than MAX_SIZE to say."""
+        words = ("oneOf", "anyOf", "allOf", "if", "not", "pattern", "enum", "multipleOf")
+        for word in words:
+            if word in schema.keywords and (schema.pointer, word) not in self._dropped:
+                return Unsupported(schema, word, "its combinations are too many to follow")
+        return GrammarError("json_schema: too complex: its combinations are too many to follow")
 
     def _word(
         self, schema: Schema, word: str, given: Any, holds: bool, kind: str, algebra: _Algebra
