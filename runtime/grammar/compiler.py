@@ -1,8 +1,9 @@
 """Compiler: constraints to grammars, in threads of its own, kept by their content.
 
-What is small is compiled at once, under limits that end it within some milliseconds. What is large,
-or exceeds those, is tried by a process with a deadline (`probe`); only what that finds good is
-built here. The mask engine lets go of the GIL, so the engine's steps go on meanwhile.
+What is small is compiled at once, under limits that end it within some milliseconds, and read with
+little patience. What is large, or exceeds those, is tried by a process with a deadline (`probe`);
+only what that finds good is built here. The mask engine lets go of the GIL, so the engine's steps
+go on meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ramet.runtime.grammar.closing.closer import Closer
 from ramet.runtime.grammar.front_ends import source_of
 from ramet.runtime.grammar.grammar import Grammar, TooComplex
 from ramet.runtime.grammar.limits import LARGE, USUAL, Limits
+from ramet.runtime.grammar.patience import OutOfPatience, patience
 from ramet.runtime.grammar.probe import source_apart
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
@@ -31,8 +33,12 @@ class Bounds:
 
     usual: Limits = USUAL
     large: Limits = LARGE
+    closing: float = 1.0
+    """Seconds that working out how documents are closed may take; else they aren't."""
     apart_bytes: int = 16 * 1024
     """Larger texts are read by another process: reading is Python's work, which holds up steps."""
+    patience: float = 0.3
+    """Seconds that reading a smaller one may take before it, too, is read by another process."""
     seconds: float = 10.0
     """The deadline of that process."""
 
@@ -46,25 +52,31 @@ def compile_constraint(
     a package that it needs.
     """
     if len(constraint.text) <= bounds.apart_bytes:
-        grammar = Grammar(constraint, source_of(constraint), vocabulary, bounds.usual)
         try:
+            with patience(bounds.patience):
+                source = source_of(constraint)
+            grammar = Grammar(constraint, source, vocabulary, bounds.usual)
             grammar.check()
-            grammar.closer = _closer(constraint)
+            grammar.closer = _closer(constraint, bounds)
             return grammar
-        except TooComplex:
+        except (TooComplex, OutOfPatience):
             pass
     source = source_apart(constraint, bounds.large, bounds.seconds)
     grammar = Grammar(constraint, source, vocabulary, bounds.large)
     grammar.check()
-    grammar.closer = _closer(constraint)
+    grammar.closer = _closer(constraint, bounds)
     return grammar
 
 
-def _closer(constraint: Constraint) -> Closer | None:
-    """None for a kind that has none."""
+def _closer(constraint: Constraint, bounds: Bounds) -> Closer | None:
+    """None for a kind that has none, and where making it would take too long."""
     if constraint.kind != "json_schema":
         return None
-    return Closer(constraint.text, constraint.whitespace)
+    try:
+        with patience(bounds.closing):
+            return Closer(constraint.text, constraint.whitespace)
+    except OutOfPatience:
+        return None
 
 
 class Compilation:

@@ -14,6 +14,7 @@ from ramet.runtime.grammar.json_schema.language import (
     Repeat,
 )
 from ramet.runtime.grammar.json_schema.spelling import Terminals
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.vocabulary import mask_engine
 
 
@@ -24,6 +25,7 @@ def is_empty(language: Language) -> bool:
         return True
     if not _has_operators(language):
         return False  # `language` keeps nothing within unions and sequences.
+    check()
     terminals = Terminals()
     name = terminals.text(language)
     lines = (f"{name}: {text}" for name, text in terminals.lines.items())
