@@ -13,6 +13,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
+from ramet.runtime.grammar.patience import check
+
 Ranges = tuple[tuple[int, int], ...]
 
 EVERYTHING: Ranges = ((0, 0xD7FF), (0xE000, 0x10FFFF))
@@ -23,6 +25,7 @@ NOTHING: Ranges = ()
 
 def union(*sets: Iterable[tuple[int, int]]) -> Ranges:
     """The characters of any of the sets, which need not be in order."""
+    check()
     merged: list[tuple[int, int]] = []
     for first, last in sorted(pair for some in sets for pair in some):
         if merged and first <= merged[-1][1] + 1:

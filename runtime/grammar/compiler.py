@@ -1,12 +1,14 @@
 """Compiler: constraints to grammars, in threads of its own, kept by their content.
 
-What is small is compiled at once, under limits that end it within some milliseconds. What is large,
-or exceeds those, is tried by a process with a deadline (`probe`); only what that finds good is
-built here. The mask engine lets go of the GIL, so the engine's steps go on meanwhile.
+What is small is compiled at once, under limits that end it within some milliseconds, and read with
+little patience. What is large, or exceeds those, is tried by a process with a deadline (`probe`);
+only what that finds good is built here. The mask engine lets go of the GIL, so the engine's steps
+go on meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections import OrderedDict, deque
@@ -18,6 +20,7 @@ from ramet.runtime.grammar.front_ends import source_of
 from ramet.runtime.grammar.grammar import Grammar, most_together
 from ramet.runtime.grammar.limits import LARGE, MAX_TOGETHER, USUAL, Limits
 from ramet.runtime.grammar.matcher import TooComplex
+from ramet.runtime.grammar.patience import OutOfPatience, patience
 from ramet.runtime.grammar.probe import source_apart
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
@@ -35,11 +38,15 @@ class Bounds:
 
     usual: Limits = USUAL
     large: Limits = LARGE
+    closing: float = 0.5
+    """Seconds that working out how documents are closed may take; else they aren't."""
     apart_bytes: int = 16 * 1024
     """Larger texts are read by another process: reading is Python's work, which holds up steps."""
     together: int = MAX_TOGETHER
     """Terminals that meet more languages at once are built by another process first: the mask
     engine looks at its limits between characters only, and one can take for ever."""
+    patience: float = 0.3
+    """Seconds that reading a smaller one may take before it, too, is read by another process."""
     seconds: float = 10.0
     """The deadline of that process."""
 
@@ -53,26 +60,29 @@ def compile_constraint(
     a package that it needs.
     """
     if len(constraint.text) <= bounds.apart_bytes:
-        source = source_of(constraint)
-        if most_together(source.lark) <= bounds.together:
-            try:
-                return _built(constraint, source, vocabulary, bounds.usual)
-            except TooComplex:
-                pass
+        with contextlib.suppress(TooComplex, OutOfPatience):
+            with patience(bounds.patience):
+                source = source_of(constraint)
+            if most_together(source.lark) <= bounds.together:
+                return _built(constraint, source, vocabulary, bounds.usual, bounds.closing)
     source = source_apart(constraint, bounds.large, bounds.seconds)
-    return _built(constraint, source, vocabulary, bounds.large)
+    return _built(constraint, source, vocabulary, bounds.large, bounds.closing)
 
 
 def _built(
-    constraint: Constraint, source: Source, vocabulary: Vocabulary | None, limits: Limits
+    constraint: Constraint,
+    source: Source,
+    vocabulary: Vocabulary | None,
+    limits: Limits,
+    closing: float,
 ) -> Grammar:
     """A grammar that works at the beginning and, if it is of JSON, on one document; raises
     TooComplex."""
     grammar = Grammar(constraint, source, vocabulary, limits)
     grammar.check()
     if constraint.kind == "json_schema" and vocabulary is not None:
-        closer = Closer(constraint.text, constraint.whitespace)
-        opening = closer.opening(grammar.byte_matcher())
+        closer = _closer(constraint, closing)
+        opening = None if closer is None else closer.opening(grammar.byte_matcher())
         if opening is not None:
             grammar.closer, grammar.opening = closer, opening
             matcher = grammar.matcher()
@@ -80,6 +90,13 @@ def _built(
                 matcher.advance(token)
                 _ = matcher.next_tokens
     return grammar
+
+
+def _closer(constraint: Constraint, seconds: float) -> Closer | None:
+    """None where making it would take more than so many seconds."""
+    with contextlib.suppress(OutOfPatience), patience(seconds):
+        return Closer(constraint.text, constraint.whitespace)
+    return None
 
 
 class Compilation:

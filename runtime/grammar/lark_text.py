@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ramet.runtime.grammar.charset import Ranges
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.pattern import Alt, Cat, Chars, Pattern, Repeat
 
 HEADER = '%llguidance {"no_forcing": true}\n'
@@ -63,6 +64,7 @@ class _Writer:
 
     def expression(self, pattern: Pattern) -> str:
         """The right side of a terminal's rule."""
+        check()
         match pattern:
             case Chars():
                 return self._chars(pattern.ranges)

@@ -269,3 +269,101 @@ def test_what_is_not_enforced_is_checked_and_told(start: Starter) -> None:
     report = found["meta"]["constraint"]
     assert report["unenforced"] == ["/: uniqueItems"]
     assert "uniqueItems" in report["violations"][0]
+
+
+def test_jumps_change_nothing_where_the_models_tokens_are_the_tokenizers(tmp_path: Path) -> None:
+    """B44 of the bug reports: a model that writes the tokenizer's own tokens, whatever it says."""
+    value = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "founded": {"type": "integer"},
+            "rows": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
+        },
+        "required": ["city", "founded", "rows"],
+    }
+    folder = words(tmp_path, ["city", "founded", "rows", '{"', '":"', '","', '":', '"],["', '"]]}'])
+    tokenizer = Tokenizer.from_dir(folder)
+    documents = [
+        {"city": "Oslo", "founded": 1048, "rows": [["a"], ["b"]]},
+        {"city": "founded", "founded": 5, "rows": [["city"]]},
+        {"city": "是", "founded": 7, "rows": [["b"]]},
+    ]
+    for document in documents:
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        ids = tokenizer.encode([(text, "content")], continuation=True)
+
+        def bind(_: Tokenizer, ids: list[int] = ids) -> Likes:
+            return lambda path: {[*ids, tokenizer.eos_ids[0]][len(path) - 1]: math.log(0.9)}
+
+        with scripted_runtime(bind, folder) as runtime:
+            found = [
+                runtime.generate("Q", schema(value, max_tokens=90, jump_forward=jump))
+                for jump in (True, False)
+            ]
+            assert [text_of(one) for one in found] == [text, text]
+            assert [one["meta"]["output_token_ids"] for one in found] == [ids, ids]
+            assert runtime.stats()["edge_tokens"] > 3
+
+
+@pytest.mark.parametrize("jump", [True, False])
+@pytest.mark.parametrize("wanted", ["是", "否", "不确定"])
+def test_jumps_over_pieces_of_characters(start: Starter, jump: bool, wanted: str) -> None:
+    """B38 of the bug reports."""
+    runtime = start(loves(*(chr(byte) for byte in b"x")))
+    bias = {wanted.encode()[0]: 50.0}
+    params = {"regex": "(是|否|不确定)", "jump_forward": jump, "logit_bias": bias}
+    assert text_of(runtime.generate("Q", {"temperature": 0, **params})) == wanted
+
+
+def test_free_text_that_never_comes_to_its_ending(start: Starter) -> None:
+    """B52 of the bug reports."""
+    grammar = 'root ::= [^\\n]* "Answer: " ("yes" | "no")'
+    runtime = start(writes({"Q": list("I think that it rains. Answer: no")}))
+    found = runtime.generate("Q", {"ebnf": grammar, "temperature": 0, "max_tokens": 90})
+    assert outcome(found) == ("I think that it rains. Answer: no", "eos", True)
+    found = start(loves("x")).generate("Q", {"ebnf": grammar, "temperature": 0, "max_tokens": 40})
+    assert outcome(found) == ("x" * 40, "length", False)
+
+
+def outcome(found: Mapping[str, Any]) -> tuple[str, str, bool]:
+    meta = found["meta"]
+    return text_of(found), meta["finish_reason"], meta["constraint"]["complete"]
+
+
+def test_documents_and_free_text_beside_each_other() -> None:
+    """B60 of the bug reports: staggered arrivals, each as it is alone."""
+    orders: list[dict[str, Any]] = [
+        schema(REVIEW, max_tokens=50),
+        {"max_tokens": 30, "temperature": 0},
+        {"regex": "[0-9]{3,9}x", "temperature": 0},
+        schema({"type": "array", "items": {"enum": ["a", "b"]}}, max_tokens=30),
+        {"max_tokens": 20, "temperature": 1, "seed": 4},
+        {"regex": r"(\w+ ){2,4}", "max_tokens": 9, "temperature": 0},
+        schema({"type": "object"}, max_tokens=40) | {"temperature": 1, "seed": 2},
+        {"max_tokens": 25, "temperature": 0},
+    ]
+    with Runtime("tiny", isolation="thread", pool_tokens=4096, dtype="float64") as runtime:
+        alone = [runtime.generate(f"Order {i}: ", order) for i, order in enumerate(orders)]
+        runtime.flush_cache()
+        together: dict[int, Any] = {}
+
+        def run(index: int) -> None:
+            time.sleep(0.01 * index)
+            together[index] = runtime.generate(f"Order {index}: ", orders[index])
+
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(orders))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [text_of(together[i]) for i in range(len(orders))] == [text_of(one) for one in alone]
+        idle(runtime)
+
+
+def test_log_probabilities_under_a_mask_are_numbers(start: Starter) -> None:
+    """B67 of the bug reports: they are the model's own, so nothing is minus infinity."""
+    params = {"regex": "[ab]", "return_logprob": True, "top_logprobs_num": 5, "temperature": 0}
+    meta = start(loves("x", "a")).generate("Q", params)["meta"]
+    text = json.dumps([meta["output_token_logprobs"], meta["output_top_logprobs"]], allow_nan=False)
+    assert len(json.loads(text)[1][0]) == 5

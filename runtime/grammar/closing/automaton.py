@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ramet.runtime.grammar.charset import Ranges
 from ramet.runtime.grammar.closing.characters import cheapest, common, holds
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.pattern import Alt, Cat, Chars, Pattern, Repeat
 
 MAX_NODES = 50_000
@@ -141,6 +142,7 @@ class Automaton:
         return distances
 
     def _closure(self, nodes: Iterator[int] | Sequence[int]) -> State:
+        check()
         reached: set[int] = set()
         stack = list(nodes)
         while stack:

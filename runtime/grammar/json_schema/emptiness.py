@@ -17,6 +17,7 @@ from ramet.runtime.grammar.json_schema.language import (
 from ramet.runtime.grammar.json_schema.spelling import Terminals
 from ramet.runtime.grammar.limits import MAX_TOGETHER
 from ramet.runtime.grammar.mask_engine import mask_engine
+from ramet.runtime.grammar.patience import check
 
 
 @functools.lru_cache(maxsize=4096)
@@ -29,6 +30,7 @@ def is_empty(language: Language) -> bool:
     parts = language.parts if isinstance(language, All) else (language,)
     if all(isinstance(part, Not) and isinstance(part.body, Words) for part in parts):
         return False  # Finitely many texts are barred.
+    check()
     terminals = Terminals()
     name = terminals.text(language)
     if any(text.count(" & ") >= MAX_TOGETHER for text in terminals.lines.values()):

@@ -43,6 +43,7 @@ from ramet.runtime.grammar.json_schema.trees import (
     atom,
 )
 from ramet.runtime.grammar.json_schema.values import CannotTell, Judge, is_number
+from ramet.runtime.grammar.patience import check
 
 MAX_STEPS: Final = 400_000
 """Keywords that are read, counted as often as they are, before a schema is too complex."""
@@ -157,6 +158,7 @@ class Reader:
     def _word(
         self, schema: Schema, word: str, given: Any, holds: bool, kind: str, algebra: _Algebra
     ) -> Any:
+        check()
         self._steps[0] += 1
         if self._steps[0] > MAX_STEPS:
             raise GrammarError("json_schema: too complex: its combinations are too many to follow")

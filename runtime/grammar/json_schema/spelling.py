@@ -25,6 +25,7 @@ from ramet.runtime.grammar.json_schema.language import (
     Repeat,
     Words,
 )
+from ramet.runtime.grammar.patience import check
 
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f"}
 _SHORT.update({"\n": "n", "\r": "r", "\t": "t"})
@@ -60,6 +61,8 @@ class Terminals:
         return self._known[key]
 
     def _new(self, language: Language, quoted: bool, wanted: bool) -> str:
+        check()
+
         def write(inner: Language) -> str:
             return self._write(inner, quoted, wanted)
 
@@ -198,6 +201,7 @@ def _hex_of(ranges: Iterable[tuple[int, int]], width: int) -> list[str]:
     """
     if width == 0:
         return [""]
+    check()
     size = 16 ** (width - 1)
     rests: dict[int, list[tuple[int, int]]] = {}
     for first, last in ranges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.rules.book import Book
 from ramet.runtime.grammar.rules.lexing import exact_plan
+from ramet.runtime.grammar.rules.plan import MAX_ITEMS, TooManyItems
 from ramet.runtime.grammar.rules.solving import solved
 from ramet.runtime.grammar.rules.writing import written
 from ramet.runtime.grammar.source import Source
@@ -24,5 +25,10 @@ def source(kind: str, book: Book) -> Source:
             "with the end of its line"
         )
 
-    plan = exact_plan(solved(kind, book), refuse)
+    try:
+        plan = exact_plan(solved(kind, book), refuse)
+    except TooManyItems:
+        raise GrammarError(
+            f"{kind}: too large: read character by character it has more than {MAX_ITEMS:,} parts"
+        ) from None
     return Source(written(kind, plan))

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from ramet.runtime.grammar.charset import Ranges, union
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Nodes, Ref, Repeat
 
 MAX_POSITIONS = 10_000
@@ -36,6 +37,7 @@ class Alphabet:
         self._spans: list[list[tuple[int, int]]] = []
         members, begin = 0, 0
         for point in sorted(events):
+            check()
             if members:
                 atom = classes.setdefault(members, len(classes))
                 if atom == len(self._leads):
@@ -116,6 +118,7 @@ class Automaton:
     def _classes(self, positions: int) -> list[tuple[int, int]]:
         found: dict[int, int] = {}
         for position in bits(positions):
+            check()
             rest = self._masks[position]
             self._work += len(found)
             if self._work > MAX_WORK:
@@ -136,6 +139,7 @@ class Automaton:
         return list(found.items())
 
     def _part(self, node: int) -> _Part:
+        check()
         match self._nodes[node]:
             case _ if len(self._masks) > MAX_POSITIONS:
                 return _Part(0, 0, False)

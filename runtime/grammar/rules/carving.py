@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ramet.runtime.grammar import charset
 from ramet.runtime.grammar.charset import Ranges
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules.automaton import Alphabet, Automaton, bits
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Nodes, Repeat
 
@@ -35,6 +36,7 @@ def words_within(
     waiting: list[_State] = [(0, 0)]
     ways[0, 0] = []
     while waiting:
+        check()
         pair = here, there = waiting.pop()
         moves = other.moves(there)
         if not (one.is_known and other.is_known):

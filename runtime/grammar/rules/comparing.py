@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules.automaton import Alphabet, Automaton
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Nodes, Repeat
 
@@ -112,6 +113,7 @@ def compared(
     seen = {(0, 0)}
     waiting = [(0, 0)]
     while waiting:
+        check()
         here, there = waiting.pop()
         ours, theirs = one.moves(here), other.moves(there)
         ends = bool(here) and one.accepts(here), bool(there) and other.accepts(there)

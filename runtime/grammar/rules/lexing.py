@@ -17,13 +17,22 @@ import functools
 import operator
 from collections.abc import Callable, Iterable
 
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules import graph
 from ramet.runtime.grammar.rules.automaton import bits
 from ramet.runtime.grammar.rules.book import Book
 from ramet.runtime.grammar.rules.carving import MAX_WORDS, carved, words_within
 from ramet.runtime.grammar.rules.comparing import Comparisons
 from ramet.runtime.grammar.rules.nodes import Cat, Chars, Repeat
-from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
+from ramet.runtime.grammar.rules.plan import (
+    Call,
+    Choice,
+    Many,
+    Plan,
+    Sequence,
+    Terminal,
+    TooManyItems,
+)
 from ramet.runtime.grammar.rules.solving import fits
 
 MAX_TERMINALS = 2000
@@ -43,16 +52,18 @@ Refuse = Callable[[int, int], None]
 def exact_plan(book: Book, refuse: Refuse) -> Plan:
     """The plan of a book that is read with the fewest steps, of those known to be exact.
 
-    `refuse` is called as by `make_exact`.
+    `refuse` is called as by `make_exact`. Raises TooManyItems if it is too large.
     """
     plain = Plan(book)
     make_exact(plain, refuse, carve=False)
     if not (wide := plain.num_wide()) or len(plain.items) > MAX_CARVED_ITEMS:
         return plain
-    other = Plan(book)
-    make_exact(other, refuse, carve=True)
-    is_better = other.num_wide() < wide and len(other.items) < 4 * len(plain.items)
-    return other if is_better else plain
+    try:
+        other = Plan(book, 4 * len(plain.items) - 1)
+        make_exact(other, refuse, carve=True)
+    except TooManyItems:
+        return plain
+    return other if other.num_wide() < wide else plain
 
 
 def make_exact(plan: Plan, refuse: Refuse, *, carve: bool) -> None:
@@ -173,6 +184,7 @@ class _Rows:
         bytes_after: dict[int, int] = {}
         found: dict[int, dict[tuple[int, int], None]] = {}
         for number, node in enumerate(self._types):
+            check()
             after = self._next[number]
             if after not in bytes_after:
                 bytes_after[after] = self._lead_bytes(after)
@@ -202,6 +214,7 @@ class _Rows:
         seen = {(start, start)}
         waiting = [(start, start)]
         while waiting:
+            check()
             ours, theirs = waiting.pop()
             self._budget.left -= ours.bit_count() + theirs.bit_count()
             if self._budget.left <= 0:
@@ -224,6 +237,7 @@ class _Rows:
         masks = {node: sum(1 << place for place in places) for node, places in self._places.items()}
         found: dict[int, int] = {}
         for node in masks:
+            check()
             found[node] = 0
             for other, mask in masks.items():
                 if self._comparisons.onward(node, other)[0]:

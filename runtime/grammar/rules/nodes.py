@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from ramet.runtime.grammar import charset
 from ramet.runtime.grammar import pattern as regular
 from ramet.runtime.grammar.charset import Ranges
+from ramet.runtime.grammar.patience import check
 
 HUGE = 1 << 40
 """Sizes stop growing here."""
@@ -229,6 +230,7 @@ class Nodes:
         return self.repeat(first.body, first.low + second.low, high)
 
     def _add(self, node: Node) -> int:
+        check()
         found = self._known.get(node)
         if found is None:
             found = self._known[node] = len(self._nodes)

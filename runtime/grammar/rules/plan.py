@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules import graph
 from ramet.runtime.grammar.rules.book import Book
 from ramet.runtime.grammar.rules.nodes import Alt, Cat, Chars, Node, Ref, Repeat
 from ramet.runtime.grammar.rules.solving import fits
+
+MAX_ITEMS = 100_000
+"""Items of a plan; one with fewer is too large already to be written (`writing.MAX_SIZE`)."""
+
+
+class TooManyItems(Exception):
+    """A plan has grown larger than it may."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,8 +67,10 @@ Item = Terminal | Sequence | Choice | Many | Call
 class Plan:
     """Items by number, of all rules that the start leads to; an item is changed in its place."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, most: int | None = None) -> None:
+        """Raises TooManyItems beyond `most` (MAX_ITEMS), as does all that adds items."""
         self.book = book
+        self._most = MAX_ITEMS if most is None else most
         self.items: list[Item] = []
         self.roots: dict[int, int] = {}
         """The item of each rule."""
@@ -124,6 +134,9 @@ class Plan:
         return isinstance(item, Terminal) and isinstance(self.book.nodes[item.node], Chars)
 
     def _add(self, item: Item) -> int:
+        check()
+        if len(self.items) >= self._most:
+            raise TooManyItems
         self.items.append(item)
         return len(self.items) - 1
 

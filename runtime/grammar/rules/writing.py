@@ -12,6 +12,7 @@ from collections.abc import Sequence as Parts
 from ramet.runtime.errors import GrammarError
 from ramet.runtime.grammar.charset import Ranges
 from ramet.runtime.grammar.lark_text import HEADER, INLINE_RANGES
+from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules.nodes import HUGE, Alt, Cat, Chars, Nodes, Repeat
 from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
 
@@ -52,6 +53,7 @@ def _ordered(kind: str, plan: Plan) -> list[int]:
     seen = {plan.start}
     path = [(plan.start, iter(_inner(plan, plan.start)))]
     while path:
+        check()
         at, rest = path[-1]
         child = next((inner for inner in rest if inner not in seen), None)
         if child is None:
@@ -132,6 +134,7 @@ class _Terminals:
         return found
 
     def _text(self, node: int) -> str:
+        check()
         match self._nodes[node]:
             case Chars(ranges):
                 return _set(ranges)
