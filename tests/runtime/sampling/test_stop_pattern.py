@@ -123,5 +123,5 @@ def test_matches_count_where_they_may_begin() -> None:
 
 def test_errors_name_the_argument() -> None:
     for text in ("(?<=a)b", "a(", r"a\b"):
-        with pytest.raises(GrammarError, match="^stop_regex="):
+        with pytest.raises(GrammarError, match=r"^stop_regex="):
             StopPattern(text)
