@@ -11,6 +11,7 @@ from ramet.runtime.grammar.compiler import Compiler
 from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.jump import CONTEXT_TOKENS, Jumps
 from ramet.runtime.grammar.matcher import Matcher, look_ahead
+from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import vocabulary_of
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.rows import Sampled
@@ -56,7 +57,10 @@ class Constrained:
         if params.constraint is None:
             return [None] * params.n
         compilation = self._compiler.start(params.constraint)
-        guides = [Guide(compilation, params, self._jumps) for _ in range(params.n)]
+        stop = None
+        if params.stop_regex is not None and not params.include_stop:
+            stop = self._compiler.start(Constraint("regex", params.stop_regex))
+        guides = [Guide(compilation, params, self._jumps, stop) for _ in range(params.n)]
         if guides[0].ready(WAIT_SECONDS):
             for guide in guides:
                 guide.begin(limit)

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Final
 
@@ -29,7 +30,8 @@ from ramet.runtime.grammar.vocabulary import Vocabulary
 TRIED_BYTES: Final = 256
 """Bytes of a document that a grammar is tried on."""
 NUM_THREADS: Final = 2
-"""Compilations at the same time."""
+"""Compilations at the same time; and as many with a process of their own, for which no other
+waits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,12 +61,26 @@ def compile_constraint(
     Raises GrammarError for one that is malformed or exceeds the bounds, UnsupportedFeature without
     a package that it needs.
     """
+    grammar = compile_at_once(constraint, vocabulary, bounds)
+    return grammar or compile_apart(constraint, vocabulary, bounds)
+
+
+def compile_at_once(
+    constraint: Constraint, vocabulary: Vocabulary | None, bounds: Bounds
+) -> Grammar | None:
+    """The grammar, or None if it takes a process of its own; raises as `compile_constraint`."""
     if len(constraint.text) <= bounds.apart_bytes:
         with contextlib.suppress(TooComplex, OutOfPatience):
             with patience(bounds.patience):
                 source = source_of(constraint)
             if most_together(source.lark) <= bounds.together:
                 return _built(constraint, source, vocabulary, bounds.usual, bounds.closing)
+    return None
+
+
+def compile_apart(constraint: Constraint, vocabulary: Vocabulary | None, bounds: Bounds) -> Grammar:
+    """The grammar of a constraint that a process of its own finds good; raises as
+    `compile_constraint`."""
     source = source_apart(constraint, bounds.large, bounds.seconds)
     return _built(constraint, source, vocabulary, bounds.large, bounds.closing)
 
@@ -144,9 +160,8 @@ class Compiler:
         self._bounds = bounds or Bounds()
         self._known: OrderedDict[Constraint, Compilation] = OrderedDict()
         self._native = threading.Lock()
-        self._queue: deque[tuple[Constraint, Future[Grammar]]] = deque()
-        self._hands = threading.Semaphore(NUM_THREADS)
-        """Threads that may still start; each ends when nothing is queued."""
+        self._quick = _Lane(self._at_once)
+        self._slow = _Lane(self._apart)
 
     def start(self, constraint: Constraint) -> Compilation:
         """Begin to compile a constraint, or go on with what has begun. A failure isn't kept."""
@@ -156,9 +171,7 @@ class Compiler:
             known = self._known[constraint] = Compilation(future)
             if len(self._known) > self._capacity:
                 self._known.popitem(last=False)
-            self._queue.append((constraint, future))
-            if self._hands.acquire(blocking=False):
-                threading.Thread(target=self._work, name="ramet-grammar", daemon=True).start()
+            self._quick.put(constraint, future)
         self._known.move_to_end(constraint)
         return known
 
@@ -166,7 +179,35 @@ class Compiler:
         """The grammar of a constraint; raises as `compile_constraint`."""
         return self.start(constraint).grammar
 
-    def _work(self) -> None:
+    def _at_once(self, constraint: Constraint, future: Future[Grammar]) -> None:
+        with self._native:
+            self.vocabulary.prepare()  # Built once, by whoever comes first.
+        grammar = compile_at_once(constraint, self.vocabulary, self._bounds)
+        if grammar is None:
+            self._slow.put(constraint, future)
+        else:
+            future.set_result(grammar)
+
+    def _apart(self, constraint: Constraint, future: Future[Grammar]) -> None:
+        future.set_result(compile_apart(constraint, self.vocabulary, self._bounds))
+
+
+class _Lane:
+    """A queue and its threads, each of which ends when nothing is queued."""
+
+    def __init__(self, work: Callable[[Constraint, Future[Grammar]], None]) -> None:
+        self._work = work
+        self._queue: deque[tuple[Constraint, Future[Grammar]]] = deque()
+        self._hands = threading.Semaphore(NUM_THREADS)
+        """Threads that may still start."""
+
+    def put(self, constraint: Constraint, future: Future[Grammar]) -> None:
+        """Queue an order."""
+        self._queue.append((constraint, future))
+        if self._hands.acquire(blocking=False):
+            threading.Thread(target=self._run, name="ramet-grammar", daemon=True).start()
+
+    def _run(self) -> None:
         while True:
             try:
                 constraint, future = self._queue.popleft()
@@ -177,10 +218,6 @@ class Compiler:
                     return
                 continue
             try:
-                with self._native:
-                    self.vocabulary.prepare()  # Built once, by whoever comes first.
-                grammar = compile_constraint(constraint, self.vocabulary, self._bounds)
+                self._work(constraint, future)
             except BaseException as error:  # Whoever waits for it hears of it.
                 future.set_exception(error)
-            else:
-                future.set_result(grammar)

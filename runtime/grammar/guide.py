@@ -7,7 +7,8 @@ Rules, where a constraint meets the other arguments of a call:
 - **Stops.** A stop ends the text only where what stays of it is a whole one; elsewhere a stop text
   is ordinary text, and a stop id an ordinary token. Where the text so far is a whole one, a token
   that begins a stop is allowed besides those that the constraint allows, and then what completes
-  that stop. So `regex="[0-9]+", stop=")"` ends at `37)` with the value `37`.
+  that stop; likewise with what `stop_regex` matches. So `regex="[0-9]+", stop=")"` ends at `37)`
+  with the value `37`.
 - **include_stop** makes the stop part of the value, which the constraint describes. So then
   nothing is allowed besides, and a stop counts only where the text with it is a whole one.
 - **Special tokens** never are text; one may be sampled only as an end id or a stop id.
@@ -29,13 +30,29 @@ from ramet.runtime.grammar.jump import Jumps
 from ramet.runtime.grammar.matcher import Matcher
 from ramet.runtime.request import SamplingParams
 
+MAX_WAYS = 8
+"""Matches of `stop_regex` that are followed at once, the earliest; those begun later end alike."""
+
 
 class Guide:
     """The matcher of one sample, with the stops that may follow it."""
 
-    def __init__(self, compilation: Compilation, params: SamplingParams, jumps: Jumps) -> None:
-        """A sample at the beginning. Until it is `begun`, only what is said to be may be asked."""
+    def __init__(
+        self,
+        compilation: Compilation,
+        params: SamplingParams,
+        jumps: Jumps,
+        stop: Compilation | None = None,
+    ) -> None:
+        """A sample at the beginning. Until it is `begun`, only what is said to be may be asked.
+
+        `stop`: the grammar of what `stop_regex` matches; None where nothing is allowed for it.
+        """
         self._compilation = compilation
+        self._stop_compilation = stop
+        self._stop_start: Matcher | None = None
+        self._stop_ways: list[Matcher] = []
+        """How far the matches of `stop_regex` have come that have begun where they may."""
         self._params = params
         self._jumps = jumps
         self._vocabulary = jumps.vocabulary
@@ -61,7 +78,8 @@ class Guide:
 
     def ready(self, seconds: float = 0.0) -> bool:
         """Whether the grammar is compiled, or can't be; waits for it for so long at most."""
-        return self._compilation.wait(seconds)
+        stop = self._stop_compilation
+        return self._compilation.wait(seconds) and (stop is None or stop.wait(seconds))
 
     def begin(self, limit: int) -> None:
         """Go to the beginning of the text, which may have `limit` tokens.
@@ -73,6 +91,8 @@ class Guide:
         grammar = self._compilation.grammar
         self._matcher = grammar.matcher()
         self._whole = _Prefix(grammar)
+        if self._stop_compilation is not None:
+            self._stop_start = self._stop_compilation.grammar.matcher()
         if grammar.constraint.kind == "json_schema":
             self._pace = Pace(self._vocabulary.barred)
         closer, opening = grammar.closer, grammar.opening
@@ -138,10 +158,14 @@ class Guide:
                 bits |= self._end_bits
                 for stop in self._stops:
                     bits |= self._vocabulary.beginning(stop)
+                if self._stop_start is not None:
+                    bits |= self._stop_start.next_tokens
         if self._pace is not None and (kept := bits & ~self._pace.barred):
             bits = kept
         for rest in self._begun:
             bits |= self._vocabulary.beginning(rest)
+        for way in self._stop_ways:
+            bits |= way.next_tokens
         if not bits:
             constraint = self._compilation.grammar.constraint
             kind, text = constraint.kind, constraint.text
@@ -168,15 +192,18 @@ class Guide:
 
     def take(self, token: int, may_end: bool) -> None:
         """Go on by the token that was chosen, or is forced."""
-        begun = list(self._begun)
+        begun, ways = list(self._begun), self._stop_ways
         try:
             if self._alive:
                 if may_end and self._matcher.accepting:
                     begun += self._stops
+                    if self._stop_start is not None:
+                        ways = [*ways, self._stop_start.copy()]
                 self._alive = self._matcher.advance(token)
             text = self._vocabulary.token_bytes(token)
             if self._pace is not None:
                 self._pace.push(text)
+            self._stop_ways = [way for way in ways if way.advance(token)][:MAX_WAYS]
             # One that the token completes is over: the sample's output ends with it.
             self._begun = [
                 rest[len(text) :]
@@ -189,7 +216,9 @@ class Guide:
     def forced(self, before: Sequence[int], left: int) -> tuple[int, ...]:
         """The tokens that the text goes on with whatever is sampled, to be taken each; `before` and
         `left` as in `choose`."""
-        if not self._may_jump or not self._alive or self._begun or self._error is not None:
+        if not self._may_jump or not self._alive or self._error is not None:
+            return ()
+        if self._begun or self._stop_ways:
             return ()
         try:
             tokens = self._jumps.tokens(self._matcher, before)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 from ramet.runtime.errors import GrammarError, RametError, from_wire, to_wire
@@ -56,6 +59,7 @@ def main() -> None:
     """Read an order from standard input, write the answer to standard output."""
     order = json.load(sys.stdin.buffer)
     _limit(order["seconds"])
+    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     try:
         answer = _answer(Constraint(**order["constraint"]), Limits(**order["limits"]))
     except (RametError, MemoryError, RecursionError) as error:
@@ -70,6 +74,13 @@ def _answer(constraint: Constraint, limits: Limits) -> dict[str, Any]:
     source = source_of(constraint)
     Grammar(constraint, source, None, limits).byte_matcher()
     return {"lark": source.lark, "unenforced": source.unenforced}
+
+
+def _die_with(parent: int) -> None:
+    """End this process when nobody is left who waits for it."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 def _limit(seconds: float) -> None:

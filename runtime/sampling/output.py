@@ -90,7 +90,7 @@ class TextOutput:
         self._streams = streams
         constrained = may_cut is not None or self._min_tokens > 0
         regex = params.stop_regex
-        self._search = None if regex is None else StopSearch(compile_stop(regex))
+        self._search = None if regex is None else self._searching(regex)
         searched = self._stops or regex is not None
         self._quick = not (streams or searched or self._stop_ids or constrained)
         """Whether tokens that end nothing are only put on `ids` until the end."""
@@ -215,7 +215,7 @@ class TextOutput:
         if self._search is not None:
             for end, byte in enumerate(data, len(self._data) - len(data) + 1):
                 start = self._search.push(byte)
-                if start is not None and self._cuts(end if self._include_stop else start):
+                if start is not None and (not self._include_stop or self._cuts(end)):
                     found.append(_Match(start, end, self._stop_regex or ""))
                     break
         return min(found, key=lambda match: (match.start, match.start - match.end), default=None)
@@ -229,6 +229,12 @@ class TextOutput:
             ):
                 return stop.decode()
         return None
+
+    def _searching(self, regex: str) -> StopSearch:
+        """The search for a regex; without its match in the text, one counts where the text before
+        it may be cut."""
+        filtered = self._may_cut is not None and not self._include_stop
+        return StopSearch(compile_stop(regex), self._cuts if filtered else None)
 
     def _cuts(self, cut: int) -> bool:
         return self._may_cut is None or self._may_cut(self._data, cut)

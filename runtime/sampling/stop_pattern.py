@@ -8,7 +8,7 @@ character costs at most the automaton's transitions, whatever the text is, and n
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from ramet.runtime.errors import GrammarError
@@ -32,8 +32,7 @@ class StopPattern:
         try:
             pattern = dialect.parse(text)
         except GrammarError as error:
-            reason = str(error).replace("regex=", "stop_regex=", 1).split(": a constraint is")[0]
-            raise GrammarError(reason) from None
+            raise GrammarError(f"stop_{error}".split(": a constraint is")[0]) from None
         if dialect.begins_anchored(text):
             raise GrammarError(
                 f"stop_regex={text!r:.200}: an anchor at the beginning: a stop is looked for "
@@ -123,8 +122,13 @@ def compile_stop(text: str) -> StopPattern:
 class StopSearch:
     """One growing text under one pattern."""
 
-    def __init__(self, pattern: StopPattern) -> None:
+    def __init__(
+        self, pattern: StopPattern, may_begin: Callable[[int], bool] | None = None
+    ) -> None:
+        """`may_begin`: whether a match that begins at an offset in bytes counts, asked where one
+        does; by default each counts."""
         self._pattern = pattern
+        self._may_begin = may_begin
         self._begun: dict[int, int] = {}
         """For each position that a match under way stands at: where the earliest such began."""
         self._character = bytearray()
@@ -166,9 +170,9 @@ class StopSearch:
             for following in pattern.following[position] & allowed:
                 if now.get(following, began) >= began:
                     now[following] = began
-        for position in pattern.first:
-            if position in allowed:
-                now.setdefault(position, start)
+        fresh = [at for at in pattern.first if at in allowed and at not in now]
+        if fresh and (self._may_begin is None or self._may_begin(start)):
+            now.update(dict.fromkeys(fresh, start))
         self._begun = now
         return min((began for at, began in now.items() if at in pattern.last), default=None)
 

@@ -15,7 +15,7 @@ import jsonschema
 import lark
 import pytest
 
-from ramet.runtime.errors import RametError
+from ramet.runtime.errors import GrammarError, InvalidArgument
 from ramet.runtime.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ Judge = Callable[[str], bool]
 def by_tags(text: str) -> bool:
     """Whether each trigger begins one of the two regions."""
     region = r'<get>(?:"a"|"b"|3)</get>|<put=[0-9]{1,3}>'
-    return not re.search("<get|<put", re.sub(region, "", text).replace("", ""))
+    return not re.search("<get|<put", re.sub(region, " ", text))
 
 
 def judges() -> Iterator[tuple[dict[str, Any], Judge]]:
@@ -66,17 +66,22 @@ def judges() -> Iterator[tuple[dict[str, Any], Judge]]:
             return True
 
         yield {"kind": "lark", "text": grammar}, parses
+    pairs = re.compile("[a-z]+=[0-9]+(,[a-z]+=[0-9]+)*").fullmatch
+    ebnf = 'root ::= pair ("," pair)*\npair ::= [a-z]+ "=" [0-9]+'
+    yield {"kind": "ebnf", "text": ebnf}, lambda text: pairs(text) is not None
     yield {"kind": "structural_tags", "text": json.dumps(TAGS)}, by_tags
 
 
 def schema_judges() -> Iterator[tuple[dict[str, Any], Judge]]:
     """The schemas of the data set."""
-    for line in DATA.read_text().splitlines():
+    for number, line in enumerate(DATA.read_text().splitlines()):
         schema = json.loads(line)["schema"]
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
 
         valid = kind(schema).is_valid
         order = {"kind": "json_schema", "text": json.dumps(schema)}
+        if number % 3 == 2:
+            order["whitespace"] = "flexible"
         yield order, lambda text, valid=valid: bool(valid(json.loads(text)))
 
 
@@ -90,7 +95,10 @@ def judged(
         params = {"constraint": constraint, "temperature": 1.5, "seed": number, "n": count}
         try:
             result = runtime.generate("Write: ", {**params, "max_tokens": max_tokens})
-        except RametError as error:
+        except (GrammarError, InvalidArgument) as error:
+            # Before anything is computed: a schema that can't be enforced, or no room for it.
+            if not re.search("can't be|max_tokens=", str(error)):
+                raise
             found[type(error).__name__] += count
             continue
         assert isinstance(result, dict)
@@ -117,13 +125,14 @@ def tiny() -> Iterator[Runtime]:
 def test_random_weights(tiny: Runtime) -> None:
     found = judged(tiny, list(judges()), 6, 120)
     assert found["finished"] > 20
+    assert set(found) <= {"finished", "cut"}
 
 
 def test_random_weights_on_real_schemas(tiny: Runtime) -> None:
     if not DATA.exists():
         pytest.skip("shared/data/json_schemas.jsonl is not beside this repository")
-    found = judged(tiny, list(schema_judges())[::12], 1, 700)
-    assert found["finished"] >= 12
+    found = judged(tiny, list(schema_judges())[::11], 1, 700)
+    assert found["finished"] >= 15
 
 
 @pytest.mark.full

@@ -10,13 +10,18 @@ import pytest
 import regex
 
 from ramet.runtime.builtin_model import resolve_model
-from ramet.runtime.grammar.compiler import Compiler
+from ramet.runtime.grammar.compiler import Compilation, Compiler
+from ramet.runtime.grammar.guide import Guide
+from ramet.runtime.grammar.jump import Jumps
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.request import SamplingParams
 from ramet.runtime.tokenizer import Tokenizer
 
-NUMBER = r"-?(?:0|[1-9][0-9]{0,31})(?:\.[0-9]{1,32})?(?:[eE][+-]?[0-9]{1,32})?"
-STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*"'
+HEX = "[0-9A-Fa-f]"
+PAIR = rf"[Dd][89ABab]{HEX}{{2}}\\u[Dd][C-Fc-f]{HEX}{{2}}"
+CODE = rf"(?:[0-9A-CE-Fa-ce-f]{HEX}{{3}}|[Dd][0-7]{HEX}{{2}}|{PAIR})"
+STRING = rf'(?:"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u{CODE})*")'
 CASES = [
     ("regex", "[A-Za-z]+( [A-Za-z]+){0,3}[.!?]", None),
     ("regex", r"(?i)(yes|no|maybe), because \w+", None),
@@ -35,6 +40,7 @@ CASES = [
         '"required":["b"],"additionalProperties":false}',
         r'\{(?:"a":-?(?:0|[1-9][0-9]*),)?"b":(?:true|false)\}',
     ),
+    ("json_schema", '{"type":"array","items":{"type":"string"},"maxItems":1}', rf"\[{STRING}?\]"),
     (
         "ebnf",
         'root ::= item ("," item)*\nitem ::= [a-z]+ "=" [0-9]+',
@@ -60,6 +66,9 @@ def compiler(tokenizer: Tokenizer) -> Compiler:
 def test_every_token_is_unmasked_if_and_only_if_it_may_follow(
     tokenizer: Tokenizer, compiler: Compiler, kind: str, text: str, same: str | None
 ) -> None:
+    def encode(written: str) -> list[int]:
+        return tokenizer.encode([(written, "content")], continuation=True)
+
     oracle = regex.compile(same or text, flags=regex.V0)
     silent = tokenizer.special_ids.union(tokenizer.eos_ids)
     table = {}
@@ -72,8 +81,10 @@ def test_every_token_is_unmasked_if_and_only_if_it_may_follow(
         except UnicodeDecodeError:
             continue  # A piece of a character: the next test's.
     draw = random.Random(text)
-    matcher = compiler.compile(Constraint(kind, text)).matcher()
+    grammar = compiler.compile(Constraint(kind, text))
+    matcher = grammar.matcher()
     written = ""
+    taken: list[int] = []
     for _ in range(6):
         bits = matcher.next_tokens
         allowed = {token for token in table if bits >> token & 1} if bits else set()
@@ -84,11 +95,20 @@ def test_every_token_is_unmasked_if_and_only_if_it_may_follow(
         }
         assert allowed == expected, (written, [table[t] for t in allowed ^ expected][:10])
         assert not any(bits >> token & 1 for token in silent)
+        guide = Guide(Compilation.of(grammar), SamplingParams(), Jumps(compiler.vocabulary, encode))
+        guide.begin(1 << 20)
+        for token in taken:
+            guide.take(token, True)
+        if allowed or matcher.accepting:
+            mask = int.from_bytes(guide.mask(True), "little")
+            ends = {token for token in tokenizer.eos_ids if mask >> token & 1}
+            assert ends == (set(tokenizer.eos_ids) if matcher.accepting else set())
         assert matcher.accepting == bool(oracle.fullmatch(written))
         if not allowed:
             break
         token = draw.choice(sorted(allowed))
         assert matcher.advance(token)
+        taken.append(token)
         written += table[token]
 
 

@@ -171,13 +171,13 @@ def test_a_grammar_that_takes_long_holds_up_nobody(
 ) -> None:
     """It is compiled beside the prompt's computation, and beside other calls."""
     compile_slowly = threading.Event()
-    real = compiler.compile_constraint
+    real = compiler.compile_at_once
 
     def slow(*args: Any) -> Any:
         assert compile_slowly.wait(30)
         return real(*args)
 
-    monkeypatch.setattr(compiler, "compile_constraint", slow)
+    monkeypatch.setattr(compiler, "compile_at_once", slow)
     runtime = start(writes({"Q": ["a", "b"]}))
     found: list[Any] = []
     waiting = threading.Thread(
@@ -201,7 +201,7 @@ def test_a_grammar_that_fails_late_ends_its_call(
 
     runtime = start(writes({"Q": ["a"]}))
     with monkeypatch.context() as patch:
-        patch.setattr(compiler, "compile_constraint", fail)
+        patch.setattr(compiler, "compile_at_once", fail)
         with pytest.raises(GrammarError, match="too late"):
             runtime.generate("Q", {"regex": "a"})
     assert text_of(runtime.generate("Q", {"regex": "a"})) == "a"
@@ -367,3 +367,43 @@ def test_log_probabilities_under_a_mask_are_numbers(start: Starter) -> None:
     meta = start(loves("x", "a")).generate("Q", params)["meta"]
     text = json.dumps([meta["output_token_logprobs"], meta["output_top_logprobs"]], allow_nan=False)
     assert len(json.loads(text)[1][0]) == 5
+
+
+@pytest.mark.parametrize(
+    ("regex", "stop_regex", "written", "value"),
+    [
+        ("[0-9]+", r"\)|\]", "37)", "37"),
+        ("[0-9]+", r"\)|\]", "4]", "4"),
+        ("[0-9]+", r"\n+[a-z]", "12\n\nx", "12"),
+        ("[a-z]*", "end!", "sendend!", "send"),
+        ("[a-z]*", "[a-z]+!", "a!", ""),
+        ("[a-z]+", "[a-z]+!", "abc!", "a"),
+        ("([0-9]{2})+", r"7?\)", "37)", "37"),  # Before the 7 the text is no whole one.
+        ("(ab)+", "c.d", "ababcxd", "abab"),
+    ],
+)
+def test_a_stop_regex_ends_a_text_where_it_is_whole(
+    regex: str, stop_regex: str, written: str, value: str, start: Starter
+) -> None:
+    """B34 of the bug reports."""
+    runtime = start(writes({"": list(written)}))
+    params = {"regex": regex, "stop_regex": stop_regex, "temperature": 0, "max_tokens": 30}
+    for more in ({}, {"n": 2}, {"min_tokens": 1}):
+        found = runtime.generate("?", params | more)
+        texts = found["text"] if "n" in more else [found["text"]]
+        metas = found["meta"] if "n" in more else [found["meta"]]
+        assert texts == [value] * len(texts)
+        assert {(meta["finish_reason"], meta["matched"]) for meta in metas} == {
+            ("stop", stop_regex)
+        }
+        assert all(meta["constraint"]["complete"] for meta in metas)
+    call = runtime.open().generate(SamplingParams.build(params), stream=True)
+    assert "".join(chunk.text for chunk in call.chunks()) == value
+
+
+def test_many_matches_of_a_stop_regex_may_be_under_way(start: Starter) -> None:
+    runtime = start(writes({"": [*"abc" * 40, "!"]}))
+    params = {"regex": "[a-z]{6,}", "stop_regex": "[a-z]{3,}!", "temperature": 0, "max_tokens": 200}
+    assert runtime.generate("?", params)["text"] == "abcabc"
+    included = runtime.generate("?", params | {"include_stop": True, "max_tokens": 9})
+    assert (included["text"], included["meta"]["finish_reason"]) == ("abc" * 3, "length")

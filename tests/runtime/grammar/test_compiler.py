@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from ramet.runtime.errors import GrammarError
+from ramet.runtime.grammar import compiler as compiler_module
 from ramet.runtime.grammar.acceptance import check_text_against
 from ramet.runtime.grammar.compiler import Bounds, Compiler
+from ramet.runtime.grammar.front_ends import source_of
 from ramet.runtime.grammar.limits import Limits
+from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
 from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
@@ -37,6 +41,24 @@ def test_a_failure_is_not_kept_and_harms_nobody() -> None:
         with pytest.raises(GrammarError, match="refuses it"):
             compiler.compile(bad)
     assert good.matcher().advance(ord("a"))
+
+
+def test_what_compiles_at_once_waits_for_nothing_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+
+    def source_apart(constraint: Constraint, *_: object) -> Source:
+        assert go_on.wait(60)
+        return source_of(regex("x"))
+
+    monkeypatch.setattr(compiler_module, "source_apart", source_apart)
+    compiler = Compiler(Vocabulary(Tokenizer.tiny()), bounds=Bounds(apart_bytes=10))
+    slow = [compiler.start(regex(f"a long one of them, {i}")) for i in range(5)]
+    assert compiler.start(regex("ab")).wait(60)
+    assert not any(one.done for one in slow)
+    go_on.set()
+    assert all(one.grammar.matcher().advance(ord("x")) for one in slow)
 
 
 @pytest.mark.parametrize(

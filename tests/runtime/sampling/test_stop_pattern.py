@@ -95,3 +95,33 @@ def test_work_is_linear_in_the_text() -> None:
     assert steps == 10_000
     assert search.held == 10_000
     assert search.push(ord("b")) == 0
+
+
+def test_matches_count_where_they_may_begin() -> None:
+    for text, allowed, expected in (
+        ("37)", {1, 2}, (3, 1)),
+        ("37)", {2}, (3, 2)),
+        ("37)", {0, 3}, None),
+        ("77)", {0, 1, 2}, (3, 1)),
+        ("7)7)", {3}, (4, 3)),
+    ):
+        asked: list[int] = []
+
+        def may_begin(offset: int, allowed: set[int] = allowed, asked: list[int] = asked) -> bool:
+            asked.append(offset)
+            return offset in allowed
+
+        search = StopSearch(StopPattern(r"7?\)"), may_begin)
+        found = None
+        for end, byte in enumerate(text.encode(), 1):
+            start = search.push(byte)
+            if start is not None and found is None:
+                found = end, start
+        assert found == expected, text
+        assert asked == sorted(set(asked))
+
+
+def test_errors_name_the_argument() -> None:
+    for text in ("(?<=a)b", "a(", r"a\b"):
+        with pytest.raises(GrammarError, match=r"^stop_regex="):
+            StopPattern(text)
