@@ -8,6 +8,8 @@ then refuse, or says what only documents, it is put right:
 - A tagged union's tag is there, also where it has a default.
 - Dates, times and durations are spelled so that they exist; a `datetime` may have no zone.
 - The `$` of a pattern is the end of the text, as pydantic has it, and never the newline before it.
+- An address of the web has one of its type's schemes and a host; a UUID is of its type's version, a
+  network has no bits of hosts.
 - A Decimal is a number. A dict's keys can be read as what they are.
 """
 
@@ -26,6 +28,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from ramet.lang.errors import InvalidArgument
+from ramet.runtime.grammar.json_schema.formats import FORMATS
 from ramet.runtime.request import shown
 
 _YEAR: Final = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
@@ -44,6 +47,26 @@ _SECONDS: Final = r"[0-9]{1,5}(?:\.[0-9]{1,6})?S"
 _MINUTES: Final = f"[0-9]{{1,5}}M(?:{_SECONDS})?"
 _CLOCK: Final = f"T(?:[0-9]{{1,5}}H(?:{_MINUTES}|{_SECONDS})?|{_MINUTES}|{_SECONDS})"
 _DURATION: Final = f"-?P(?:[0-9]{{1,5}}W|[0-9]{{1,6}}D(?:{_CLOCK})?|{_CLOCK})"
+
+_HEX: Final = "[0-9a-f]"
+_BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_V4: Final = rf"(?:{_BYTE}\.){{3}}{_BYTE}"
+_LABEL: Final = "[a-z][a-z0-9]{0,30}(?:-[a-z0-9]{1,30})?"
+_PATH: Final = "[a-zA-Z0-9._~!$&'()*+,;=:@-]"
+_HOST: Final = (
+    rf"//{_LABEL}(?:\.{_LABEL}){{0,5}}(?::[1-9][0-9]{{0,3}})?"
+    rf"(?:/{_PATH}*)*(?:\?(?:{_PATH}|[/?])*)?(?:#(?:{_PATH}|[/?])*)?"
+)
+"""A web address behind its scheme."""
+_FORMATS: Final = {
+    "ipv4network": (
+        rf"{_V4}(?:/32)?|(?:{_BYTE}\.){{3}}0/24|(?:{_BYTE}\.){{2}}0\.0/16|{_BYTE}\.0\.0\.0/8"
+    ),
+    "ipv4interface": f"{_V4}(?:/(?:3[0-2]|[12]?[0-9]))?",
+    "ipv6network": f"(?:{FORMATS['ipv6']})(?:/128)?",
+    "ipv6interface": f"(?:{FORMATS['ipv6']})(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?",
+}
+"""pydantic's own formats, as patterns of the whole text."""
 
 _KEYS: Final = {
     "integer": "^-?(?:0|[1-9][0-9]{0,17})$",
@@ -101,6 +124,9 @@ class _Generator(GenerateJsonSchema):
         for part in _objects(found):
             if part.get("format") in tuple(_SAYS_NOTHING):
                 del part["format"]
+            if isinstance(name := part.get("format"), str) and name in _FORMATS:
+                del part["format"]
+                part["pattern"] = f"^(?:{_FORMATS[name]})$"
             if isinstance(part.get("pattern"), str):
                 part["pattern"] = _ended(part["pattern"])
             if isinstance(keys := part.get("patternProperties"), dict):
@@ -165,6 +191,23 @@ class _Generator(GenerateJsonSchema):
         """Of a duration."""
         found = super().timedelta_schema(schema)
         return _spelled(_DURATION) if found.get("format") == "duration" else found
+
+    def uuid_schema(self, schema: core_schema.UuidSchema) -> JsonSchemaValue:
+        """Of a UUID: of its version, if it has one."""
+        version = schema.get("version")
+        if version is None:
+            return super().uuid_schema(schema)
+        rest = f"{version}{_HEX}{{3}}-[89ab]{_HEX}{{3}}-{_HEX}{{12}}"
+        return _spelled(f"{_HEX}{{8}}-{_HEX}{{4}}-{rest}")
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        """Of an address: with one of its schemes, if it has any, and a host."""
+        found = super().url_schema(schema)
+        schemes = schema.get("allowed_schemes")
+        if not schemes:
+            return found
+        one = "|".join(map(re.escape, schemes))
+        return _without(found, "format") | _spelled(f"(?:{one}):{_HOST}")
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         """Of a dict: with keys that can be read."""

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import importlib.util
+import ipaddress
 import json
 import random
 import re
@@ -159,6 +160,9 @@ VALUES: list[tuple[Any, str, Any]] = [
     (datetime.time, '"23:59:59.5"', datetime.time(23, 59, 59, 500_000)),
     (datetime.timedelta, '"P1DT2H"', datetime.timedelta(days=1, hours=2)),
     (uuid.UUID, f'"{UUID}"', uuid.UUID(UUID)),
+    (ipaddress.IPv4Network, '"10.0.0.0/8"', ipaddress.IPv4Network("10.0.0.0/8")),
+    (ipaddress.IPv6Interface, '"::1/64"', ipaddress.IPv6Interface("::1/64")),
+    (pydantic.HttpUrl, '"https://a.org/b?c#d"', pydantic.HttpUrl("https://a.org/b?c#d")),
     (Node, '{"value":1,"children":[{"value":2}]}', Node(value=1, children=[Node(value=2)])),
     (Box[int], '{"content":1}', Box[int](content=1)),
     (Open, '{"a":1,"b":[]}', Open(a=1, b=[])),
@@ -265,6 +269,10 @@ def test_a_tag_is_always_there() -> None:
         (pydantic.NaiveDatetime, None),
         (pydantic.AwareDatetime, None),
         (datetime.timedelta, None),
+        (pydantic.HttpUrl, None),
+        (pydantic.UUID4, None),
+        (ipaddress.IPv4Network, ipaddress.IPv4Network),
+        (ipaddress.IPv6Interface, ipaddress.IPv6Interface),
     ],
 )
 def test_whatever_is_spelled_so_exists(wanted: Any, check: Callable[[str], Any] | None) -> None:

@@ -22,11 +22,16 @@ from ramet.runtime.grammar.json_schema.text import refuse
 from ramet.runtime.grammar.json_schema.values import is_number, same
 
 MAX_NODES: Final = 20_000
-"""Different sets of literals."""
+"""Different sets of literals; of a small schema, some thousand have to do (`MIN_NODES`)."""
+MIN_NODES: Final = 1_500
+"""Different sets of literals, besides one for each 8 bytes; each takes a fraction of a
+millisecond, and schemas as people write them need a tenth of so many."""
 MAX_WHITESPACE: Final = 256
 """Blanks in one place between tokens, where whitespace is flexible."""
 MAX_FINITE: Final = 60
 """Different values that unique items may have."""
+MAX_WRITTEN: Final = 25_000
+"""Alternatives of rules for the objects of one place; the mask engine takes some 40,000 in all."""
 MAX_ASKED: Final = 400
 """Languages of which it is asked whether two schemas share a text; more count as overlapping."""
 _DEPTH: Final = 3
@@ -38,7 +43,9 @@ Literals = tuple[Literal, ...]
 class Builder:
     """Builds the rules of one schema."""
 
-    def __init__(self, dropped: set[tuple[str, str]], whitespace: str) -> None:
+    def __init__(self, dropped: set[tuple[str, str]], whitespace: str, size: int) -> None:
+        """`size` is that of the schema's text."""
+        self._most = min(MIN_NODES + size // 8, MAX_NODES)
         self.rules = Rules()
         self.reader = Reader(dropped, self._are_apart)
         self._dropped = dropped
@@ -73,7 +80,7 @@ class Builder:
             return "never"
         key = tuple((id(schema), must) for schema, must in cleaned)
         if key not in self._nodes:
-            if len(self._nodes) >= MAX_NODES:
+            if len(self._nodes) >= self._most:
                 raise GrammarError("json_schema: too complex: its combinations are too many")
             self._nodes[key] = self.rules.name("n")
             self._waiting.append((self._nodes[key], cleaned))
@@ -157,8 +164,13 @@ class Builder:
             self.rules.add(name, strings)
         for way in self._ways(literals, "array"):
             arrays.write(self, name, shapes.array(way))
+        before = self.rules.size
         for way in self._ways(literals, "object"):
             objects.write(self, name, shapes.object_(way))
+            if self.rules.size - before > MAX_WRITTEN:
+                source = _branching(literals, self._dropped)
+                if source is not None:
+                    raise Unsupported(*source, "its combinations are too many to write")
 
     def _fill_values(self, name: str, values: list[Any]) -> None:
         texts = [value for value in values if isinstance(value, str)]

@@ -32,7 +32,7 @@ def schema_source(text: str, *, strict: bool = True, whitespace: str = "compact"
     dropped: dict[tuple[str, str], None] = {}
     while True:
         try:
-            lark = Builder(set(dropped), whitespace).build(root)
+            lark = Builder(set(dropped), whitespace, len(text)).build(root)
         except Unsupported as error:
             blamed = [source for source in _sources(error) if source not in dropped]
             if strict or not blamed:

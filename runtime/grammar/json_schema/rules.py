@@ -53,6 +53,11 @@ class Rules:
         self._count = 0
         self._size = 0
 
+    @property
+    def size(self) -> int:
+        """Alternatives so far."""
+        return self._size
+
     def name(self, letter: str) -> str:
         """A new name."""
         self._count += 1

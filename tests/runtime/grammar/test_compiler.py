@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
+from typing import Any
 
+import jsonschema
 import pytest
 
 from ramet.runtime.errors import GrammarError
@@ -86,6 +89,64 @@ def test_ten_thousand_alternatives() -> None:
     assert check_text_against(constraint, names[1234])
     assert not check_text_against(constraint, "w1234567")
     assert Compiler(Vocabulary(Tokenizer.tiny())).compile(constraint).matcher().next_tokens
+
+
+def json_schema(schema: Any) -> Constraint:
+    return Constraint("json_schema", json.dumps(schema))
+
+
+def test_what_the_engine_would_never_end_has_a_deadline() -> None:
+    """It looks at its limits between characters, and one of them can take for ever here."""
+    patterns = [f"{a}.*{b}" for a in "abcdef" for b in "ghijkl"]
+    hostile = json_schema({"allOf": [{"type": "string", "pattern": one} for one in patterns]})
+    compiler = Compiler(Vocabulary(Tokenizer.tiny()), bounds=Bounds(seconds=2.0))
+    with pytest.raises(GrammarError, match="not compiled within 2 s"):
+        compiler.compile(hostile)
+    assert compiler.compile(json_schema({"type": "integer"})).matcher().next_tokens
+
+
+def test_what_exceeds_the_usual_limits_within_a_text_is_built_under_others() -> None:
+    compiler = Compiler(Vocabulary(Tokenizer.tiny()))
+    matcher = compiler.compile(json_schema({"type": "string", "pattern": r"\bfoo\b"})).matcher()
+    for byte in b'"a foo b"':
+        assert matcher.advance(byte)
+    assert matcher.finished
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"if": {"type": "string"}, "then": {"minLength": 2}, "type": ["string", "object"]},
+        {"type": "string", "not": {"enum": ["", "a"]}, "maxLength": 3},
+        {
+            "properties": {"in": {"enum": ["path"]}, "required": {"type": "boolean"}},
+            "required": ["in"],
+            "type": "object",
+            "if": {"properties": {"in": {"const": "path"}}},
+            "then": {"properties": {"required": {"const": True}}, "required": ["required"]},
+        },
+        {
+            "type": "object",
+            "properties": {"name": {"enum": ["weather"]}, "arguments": {"type": "object"}},
+            "required": ["name", "arguments"],
+            "if": {"properties": {"name": {"const": "weather"}}},
+            "then": {"properties": {"arguments": {"$ref": "#/$defs/where"}}},
+            "$defs": {
+                "where": {
+                    "properties": {"city": {"type": "string"}},
+                    "required": ["city"],
+                    "additionalProperties": False,
+                }
+            },
+        },
+    ],
+)
+def test_a_grammar_is_closed_from_a_document_that_it_takes(schema: Any) -> None:
+    """Also where the schema says what the closing's own shapes know nothing of."""
+    grammar = Compiler(Vocabulary(Tokenizer.tiny())).compile(json_schema(schema))
+    assert grammar.opening is not None
+    jsonschema.validate(json.loads(grammar.opening), schema)
+    assert check_text_against(grammar.constraint, grammar.opening.decode())
 
 
 def test_without_the_mask_engine_only_constraints_fail() -> None:

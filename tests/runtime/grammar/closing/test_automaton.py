@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -59,3 +60,10 @@ def test_what_has_to_be_escaped_costs_more():
 def test_a_large_pattern_is_refused():
     with pytest.raises(TooLarge):
         Automaton(dialect.parse("(a{200}){250}"))
+
+
+def test_the_search_is_bounded_for_many_automata():
+    automata = [Automaton(dialect.parse(f".*{a}.*{b}.*")) for a in "abcdef" for b in "ghijkl"]
+    began = time.thread_time()
+    completion(automata, [automaton.start for automaton in automata], 0, None)
+    assert time.thread_time() - began < 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -73,6 +74,59 @@ def test_strict_names_what_it_refuses_and_lax_what_it_leaves():
     assert grammar.accept('{"tags":["a","a"],"odd":"b","seven":8}')
     assert not grammar.accept('{"seven":"8"}')
     assert Documents(PAIR).source.unenforced == ()
+
+
+def test_where_combinations_are_too_many_some_are_left():
+    """Each of the conditions doubles or trebles what an object may be."""
+    schema = {
+        "type": "object",
+        "allOf": [
+            {
+                "if": {"properties": {f"k{i}": {"const": "x"}}, "required": [f"k{i}"]},
+                "then": {"required": [f"r{i}"]},
+            }
+            for i in range(10)
+        ],
+    }
+    with pytest.raises(GrammarError, match="/if: if can't be enforced: its comb"):
+        Documents(schema)
+    left = Documents(schema, strict=False).source.unenforced
+    assert left
+    assert all(one.endswith(": if") for one in left)
+
+
+def test_nested_choices_take_no_time():
+    """Each doubles the one within it, unless it is left."""
+    chain: dict[str, Any] = {
+        f"a{i}": {"oneOf": [{"$ref": f"#/$defs/a{i + 1}"}, {"type": "string", "minLength": i}]}
+        for i in range(25)
+    }
+    schema = {"$ref": "#/$defs/a0", "$defs": chain | {"a25": {"type": "integer"}}}
+    began = time.thread_time()
+    with pytest.raises(GrammarError, match="oneOf can't be enforced: its comb"):
+        Documents(schema)
+    left = Documents(schema, strict=False).source.unenforced
+    assert time.thread_time() - began < 5
+    assert left
+    assert all(one.endswith(": oneOf") for one in left)
+
+
+def test_what_a_small_schema_may_come_to_is_bounded():
+    names = {
+        f"a{i}": {
+            "type": "object",
+            "properties": {
+                "x": {"$ref": f"#/$defs/a{i + 1}"},
+                "y": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}, {"$ref": f"#/$defs/a{i * 7 % 25}"}]},
+            },
+        }
+        for i in range(25)
+    }
+    schema = {"$ref": "#/$defs/a0", "$defs": names | {"a25": {"type": "integer"}}}
+    began = time.thread_time()
+    with pytest.raises(GrammarError, match="too complex: its combinations are too many"):
+        schema_source(json.dumps(schema))
+    assert time.thread_time() - began < 3
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ramet.runtime.grammar.json_schema.language import (
     all_of,
     any_of,
     cat,
+    is_larger,
     is_nullable,
     min_width,
     not_,
@@ -66,3 +67,22 @@ def test_emptiness():
     assert not is_empty(all_of((repeat(A, 2, None), repeat(CHARACTER, 0, 2))))
     assert not is_empty(not_(A))
     assert not is_empty(EMPTY)
+
+
+def test_what_is_shared_is_hashed_once():
+    language = A
+    for _ in range(60):
+        language = any_of((all_of((language, not_(B))), all_of((B, not_(language)))))
+    assert hash(language) == hash(any_of((language,)))
+    assert is_larger(language, 10_000)
+
+
+def test_larger_counts_all_parts():
+    both = any_of((cat(A, B), repeat(A, 2, 3)))
+    assert not is_larger(both, 6)
+    assert is_larger(both, 5)
+
+
+def test_what_bars_some_texts_only_is_not_empty():
+    assert not is_empty(not_(Words(("a", "b"))))
+    assert not is_empty(all_of((not_(Words(("a",))), not_(Words(("b",))))))
