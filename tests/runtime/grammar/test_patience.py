@@ -13,6 +13,8 @@ from ramet.runtime.grammar.patience import OutOfPatience, check, patience
 from ramet.runtime.grammar.rules import plan
 from ramet.runtime.grammar.source import Source
 from ramet.runtime.grammar.spec import Constraint
+from ramet.runtime.grammar.vocabulary import Vocabulary
+from ramet.runtime.tokenizer import Tokenizer
 
 SLOW = {
     "doubling": (
@@ -131,6 +133,9 @@ def test_documents_whose_closing_takes_long_to_work_out_are_not_closed() -> None
         "properties": {f"p{i}": {"type": "string", "pattern": f"a.{{{i}}}b"} for i in range(100)},
         "required": [f"p{i}" for i in range(100)],
     }
-    constraint = Constraint("json_schema", json.dumps(schema))
-    assert compile_constraint(constraint, None, Bounds(closing=-1)).closer is None
-    assert compile_constraint(constraint, None, Bounds(closing=60)).closer is not None
+    constraint, vocabulary = (
+        Constraint("json_schema", json.dumps(schema)),
+        Vocabulary(Tokenizer.tiny()),
+    )
+    assert compile_constraint(constraint, vocabulary, Bounds(closing=-1)).closer is None
+    assert compile_constraint(constraint, vocabulary, Bounds(closing=60)).closer is not None

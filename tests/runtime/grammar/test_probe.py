@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -38,12 +37,13 @@ def test_it_ends_at_its_deadline() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes have parents on POSIX")
 def test_it_ends_with_the_process_that_asked() -> None:
-    order = {"constraint": LONG.to_wire(), "limits": {}, "seconds": 600}
-    code = f"""
-import subprocess, sys
+    code = """
+import json, subprocess, sys
+words = "|".join(f"w{i * 7919 % 10**7}" for i in range(60_000))
+order = {"constraint": {"kind": "regex", "text": words}, "limits": {}, "seconds": 600}
 child = subprocess.Popen([sys.executable, "-m", "ramet.runtime.grammar.probe"],
                          stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-child.stdin.write({json.dumps(order)!r}.encode())
+child.stdin.write(json.dumps(order).encode())
 child.stdin.close()
 print(child.pid, flush=True)
 sys.stdin.read()
