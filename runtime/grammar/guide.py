@@ -160,7 +160,7 @@ class Guide:
                     bits |= self._vocabulary.beginning(stop)
                 if self._stop_start is not None:
                     bits |= self._stop_start.next_tokens
-        if self._pace is not None and (kept := bits & ~self._pace.barred):
+        if self._pace is not None and (kept := bits ^ (bits & self._pace.barred)):
             bits = kept
         for rest in self._begun:
             bits |= self._vocabulary.beginning(rest)
