@@ -19,8 +19,10 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
             f"bitmask: {bitmask.dtype} {list(bitmask.shape)} for logits {list(logits.shape)}"
         )
     octets = bitmask.contiguous().numpy().view(np.uint8)
-    bounds = torch.from_numpy(_table(logits.dtype).take(octets, axis=0).reshape(rows, -1))
-    torch.minimum(logits, bounds[:, :vocab], out=logits)
+    bounds = _table(logits.dtype).take(octets, axis=0).reshape(rows, -1)
+    # Not torch's: it would wake its threads for a row.
+    values = logits.numpy()
+    np.minimum(values, bounds[:, :vocab], out=values)
 
 
 @functools.lru_cache(maxsize=2)
