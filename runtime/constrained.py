@@ -78,9 +78,11 @@ class Constrained:
         found = Masked()
         for sequence in ready:
             guide = sequence.guide if sequence.alive else None
-            if guide is None or not (guide.begun or guide.ready(PAUSE_SECONDS if idle else 0.0)):
+            if guide is None:
                 continue
-            idle = False
+            pause, idle = PAUSE_SECONDS if idle else 0.0, False  # Once, not for each that waits.
+            if not (guide.begun or guide.ready(pause)):
+                continue
             try:
                 if not guide.begun:
                     guide.begin(sequence.limit)

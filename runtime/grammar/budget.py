@@ -14,8 +14,9 @@ from ramet.runtime.grammar.closing.closer import Closer, closing_for
 from ramet.runtime.grammar.closing.walk import Walk
 from ramet.runtime.grammar.matcher import Matcher
 
-Split = Callable[[Sequence[int], bytes], tuple[int, ...]]
-"""The tokens of a text behind a path that ends with some ids; they spell exactly that text."""
+Split = Callable[[Sequence[int], bytes], tuple[int, ...] | None]
+"""The tokens of a text behind a path that ends with some ids; they spell exactly that text. None
+where the model has none."""
 Ids = tuple[int, ...]
 
 

@@ -102,7 +102,7 @@ def _built(
         if opening is not None:
             grammar.closer, grammar.opening = closer, opening
             matcher = grammar.matcher()
-            for token in vocabulary.spell(opening[:TRIED_BYTES]):
+            for token in vocabulary.spell(opening[:TRIED_BYTES]) or ():
                 matcher.advance(token)
                 _ = matcher.next_tokens
     return grammar

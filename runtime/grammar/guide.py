@@ -101,6 +101,8 @@ class Guide:
         token_bytes, split = self._vocabulary.token_bytes, self._jumps.split
         least = len(opening) // self._vocabulary.longest  # Of a long one, that says enough.
         ids = split((), opening) if least <= limit else ()
+        if ids is None:
+            return  # A document that this model has no tokens for is no certificate.
         size = len(ids) or least
         if size > limit:
             known = "shortest document" if closer.sure else "shortest document that is known"

@@ -51,15 +51,17 @@ class Jumps:
                 return ids[:count]
         return ids
 
-    def split(self, before: Sequence[int], text: bytes) -> tuple[int, ...]:
+    def split(self, before: Sequence[int], text: bytes) -> tuple[int, ...] | None:
         """The ids of a text that follows the path that ends with the ids `before`: canonical ones
-        where they spell it to the byte, which others do everywhere else."""
+        where they spell it to the byte, which others do elsewhere; None if no tokens do."""
         lead = len(text) - len(text.lstrip(_INNER_BYTES))
         ids = self.vocabulary.spell(text[:lead])
-        rest = self._split((*before, *ids)[-CONTEXT_TOKENS:], text[lead:])
-        if b"".join(map(self.vocabulary.token_bytes, rest)) != text[lead:]:
+        if ids is None:
+            return None
+        rest: tuple[int, ...] | None = self._split((*before, *ids)[-CONTEXT_TOKENS:], text[lead:])
+        if b"".join(map(self.vocabulary.token_bytes, rest or ())) != text[lead:]:
             rest = self.vocabulary.spell(text[lead:])
-        return ids + rest
+        return None if rest is None else ids + rest
 
     def _settled(self, forced: bytes, matcher: Matcher) -> int:
         """How many bytes of a forced text no token can join with what `matcher` allows next."""

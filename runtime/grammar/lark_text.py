@@ -37,8 +37,8 @@ def terminal(pattern: Pattern, name: str, prefix: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """A text that is not empty, as an expression."""
-    return f"/{''.join(_point(ord(char)) for char in text)}/"
+    """A text, as an expression."""
+    return f"/{''.join(point(ord(char)) for char in text)}/" if text else '""'
 
 
 def lone_terminal(lark: str, prefix: str) -> tuple[str, list[str]] | None:
@@ -73,7 +73,7 @@ class _Writer:
             case Alt():
                 return " | ".join(map(self._operand, pattern.options))
             case Repeat():
-                return self._operand(pattern.body) + _count(pattern.low, pattern.high)
+                return self._operand(pattern.body) + count(pattern.low, pattern.high)
 
     def _operand(self, pattern: Pattern) -> str:
         """An expression that binds as one: an alternative of literal text, or a terminal."""
@@ -86,8 +86,8 @@ class _Writer:
         found: list[str] = []
         literal = ""
         for part in parts:
-            if isinstance(part, Chars) and _is_single(part.ranges):
-                literal += _point(part.ranges[0][0])
+            if isinstance(part, Chars) and is_single(part.ranges):
+                literal += point(part.ranges[0][0])
                 continue
             if literal:
                 found.append(f"/{literal}/")
@@ -98,15 +98,9 @@ class _Writer:
         return " ".join(found) or '""'
 
     def _chars(self, ranges: Ranges) -> str:
-        if _is_single(ranges):
-            return f"/{_point(ranges[0][0])}/"
         if (known := self._sets.get(ranges)) is not None:
             return known
-        inner = "".join(
-            _point(first) if first == last else f"{_point(first)}-{_point(last)}"
-            for first, last in ranges
-        )
-        text = f"/[{inner}]/"
+        text = character_set(ranges)
         self._sets[ranges] = text if len(ranges) <= INLINE_RANGES else self._named(text)
         return self._sets[ranges]
 
@@ -114,15 +108,28 @@ class _Writer:
         return self.terminals.setdefault(text, f"{self._prefix}{len(self.terminals)}")
 
 
-def _is_single(ranges: Ranges) -> bool:
+def character_set(ranges: Ranges) -> str:
+    """One character of a set, which isn't empty."""
+    if is_single(ranges):
+        return f"/{point(ranges[0][0])}/"
+    inner = "".join(
+        point(first) if first == last else f"{point(first)}-{point(last)}" for first, last in ranges
+    )
+    return f"/[{inner}]/"
+
+
+def is_single(ranges: Ranges) -> bool:
+    """Whether a set has one character."""
     return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
 
 
-def _point(code: int) -> str:
+def point(code: int) -> str:
+    """One character within a regex."""
     return f"\\x{{{code:x}}}"
 
 
-def _count(low: int, high: int | None) -> str:
+def count(low: int, high: int | None) -> str:
+    """What follows an expression that is repeated; `high` None is without end."""
     if high is None:
         return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
     return "?" if (low, high) == (0, 1) else f"{{{low},{high}}}"

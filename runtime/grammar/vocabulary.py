@@ -51,21 +51,23 @@ class Vocabulary:
 
     def prepare(self) -> None:
         """Build now what would be built when it is first asked for."""
-        _ = self.native, self._texts, self.longest, self._bytes_set, self.barred
+        _ = self.native, self._texts, self.longest, self._bytes_set, self.barred, self._by_text
 
     @functools.cached_property
     def barred(self) -> Barred:
         """The tokens that make runs of white space and digits too long."""
         return Barred(self._ordered)
 
-    def spell(self, text: bytes) -> tuple[int, ...]:
-        """Tokens that spell a text, always the longest that fits; raises KeyError for a byte that
-        no token has."""
+    def spell(self, text: bytes) -> tuple[int, ...] | None:
+        """Tokens that spell a text, always the longest that fits; None if that comes to a byte that
+        no token begins with."""
         found, at = [], 0
         while at < len(text):
             size = min(self.longest, len(text) - at)
-            while size > 1 and text[at : at + size] not in self._by_text:
+            while size and text[at : at + size] not in self._by_text:
                 size -= 1
+            if not size:
+                return None
             found.append(self._by_text[text[at : at + size]])
             at += size
         return tuple(found)

@@ -10,6 +10,7 @@ from typing import Any
 import llguidance
 
 from ramet.runtime.grammar.json_schema.front import schema_source
+from ramet.runtime.grammar.json_schema.spelling import Terminals
 
 
 class Documents:
@@ -105,4 +106,19 @@ def _found(schema: Any, name: str, root: Any, depth: int = 0) -> list[Any]:
             for step in given[1:].split("/")[1:]:
                 target = target[step]
             found += _found(target, name, root, depth + 1)
+    return found
+
+
+def taken(terminals: Terminals, name: str, texts: list[str]) -> list[str]:
+    """Those of `texts` that a terminal takes whole."""
+    lines = "\n".join(f"{known}: {text}" for known, text in terminals.lines.items())
+    native = llguidance.LLMatcher
+    start = native(
+        llguidance.LLTokenizer("byte"), native.grammar_from_lark(f"start: {name}\n{lines}")
+    )
+    found = []
+    for text in texts:
+        matcher, data = start.deep_copy(), list(text.encode())
+        if matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting():
+            found.append(text)
     return found

@@ -26,6 +26,7 @@ from scripted_runtime import (
 
 from ramet.runtime.errors import GrammarError, InvalidArgument
 from ramet.runtime.grammar import compiler
+from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.runtime import Runtime
 from ramet.runtime.tokenizer import Tokenizer
@@ -190,6 +191,37 @@ def test_a_grammar_that_takes_long_holds_up_nobody(
     compile_slowly.set()
     waiting.join(30)
     assert text_of(found[0]) == "ab"
+
+
+def test_a_step_pauses_once_for_all_that_wait(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each of them: what comes meanwhile is heard after one pause."""
+    go_on, pauses = threading.Event(), list[float]()
+    real, ready = compiler.compile_at_once, Guide.ready
+
+    def slow(*args: Any) -> Any:
+        assert go_on.wait(30)
+        return real(*args)
+
+    def counted(guide: Guide, seconds: float = 0.0) -> bool:
+        pauses.append(seconds)
+        return ready(guide, seconds)
+
+    monkeypatch.setattr(compiler, "compile_at_once", slow)
+    monkeypatch.setattr(Guide, "ready", counted)
+    runtime = start(writes({"Q": ["a"]}))
+    found: list[Any] = []
+    order = {"regex": "a", "n": 8}
+    waiting = threading.Thread(target=lambda: found.append(runtime.generate("Q", order)))
+    waiting.start()
+    time.sleep(0.3)
+    go_on.set()
+    waiting.join(30)
+    assert found[0]["text"] == ["a"] * 8
+    asked = pauses[1:]  # The first is of the call's start.
+    assert len(asked) >= 16
+    assert sum(seconds > 0 for seconds in asked) <= len(asked) / 8 + 1
 
 
 def test_a_grammar_that_fails_late_ends_its_call(

@@ -17,9 +17,9 @@ from ramet.runtime.grammar.json_schema.language import NOTHING, Language, Words,
 from ramet.runtime.grammar.json_schema.normal import Schema
 from ramet.runtime.grammar.json_schema.reading import Literal, Reader, Unsupported, satisfying
 from ramet.runtime.grammar.json_schema.rules import Rules
-from ramet.runtime.grammar.json_schema.spelling import literal
 from ramet.runtime.grammar.json_schema.text import refuse
 from ramet.runtime.grammar.json_schema.values import is_number, same
+from ramet.runtime.grammar.lark_text import literal
 
 MAX_NODES: Final = 20_000
 """Different sets of literals; of a small schema, some thousand have to do (`MIN_NODES`)."""

@@ -25,6 +25,7 @@ from ramet.runtime.grammar.json_schema.language import (
     Repeat,
     Words,
 )
+from ramet.runtime.grammar.lark_text import character_set, count, literal, point
 from ramet.runtime.grammar.patience import check
 
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f"}
@@ -76,7 +77,7 @@ class Terminals:
             case Any():
                 return self.named(" | ".join(map(write, language.options)))
             case Repeat():
-                return self.named(write(language.body) + _count(language.low, language.high))
+                return self.named(write(language.body) + count(language.low, language.high))
             case All() | Not():
                 # A bare complement would have what is no UTF-8, or no spelling.
                 parts = language.parts if isinstance(language, All) else (language,)
@@ -122,29 +123,8 @@ def canonical(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def literal(text: str) -> str:
-    """A text as a literal of the engine's grammar."""
-    return "/" + "".join(_point(ord(character)) for character in text) + "/" if text else '""'
-
-
-def _count(low: int, high: int | None) -> str:
-    if high is None:
-        return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
-    return "?" if (low, high) == (0, 1) else f"{{{low},{high}}}"
-
-
 def _set(ranges: Ranges) -> str:
-    if not ranges:
-        return '"a" & "b"'
-    inner = "".join(
-        _point(first) if first == last else f"{_point(first)}-{_point(last)}"
-        for first, last in ranges
-    )
-    return f"/[{inner}]/"
-
-
-def _point(code: int) -> str:
-    return f"\\x{{{code:x}}}"
+    return character_set(ranges) if ranges else '"a" & "b"'
 
 
 def _quoted_set(ranges: Ranges) -> str:
@@ -156,7 +136,7 @@ def _quoted_set(ranges: Ranges) -> str:
     if raw:
         found.append(_set(raw))
     short = "".join(
-        _point(ord(letter))
+        point(ord(letter))
         for character, letter in _SHORT.items()
         if any(first <= ord(character) <= last for first, last in ranges)
     )

@@ -10,8 +10,14 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Parts
 
 from ramet.runtime.errors import GrammarError
-from ramet.runtime.grammar.charset import Ranges
-from ramet.runtime.grammar.lark_text import HEADER, INLINE_RANGES
+from ramet.runtime.grammar.lark_text import (
+    HEADER,
+    INLINE_RANGES,
+    character_set,
+    count,
+    is_single,
+    point,
+)
 from ramet.runtime.grammar.patience import check
 from ramet.runtime.grammar.rules.nodes import HUGE, Alt, Cat, Chars, Nodes, Repeat
 from ramet.runtime.grammar.rules.plan import Call, Choice, Many, Plan, Sequence, Terminal
@@ -103,7 +109,7 @@ def _body(plan: Plan, terminals: _Terminals, at: int) -> str:
         case Choice(items):
             return " | ".join(_operand(plan, terminals, inner) for inner in items)
         case Many((inner,), low, high):
-            return _operand(plan, terminals, inner) + _count(low, high)
+            return _operand(plan, terminals, inner) + count(low, high)
         case item:
             raise ValueError(f"{item} has no rule of its own")
 
@@ -137,13 +143,13 @@ class _Terminals:
         check()
         match self._nodes[node]:
             case Chars(ranges):
-                return _set(ranges)
+                return character_set(ranges)
             case Cat(parts):
                 return self._cat(parts)
             case Alt(parts):
                 return " | ".join(map(self._part, parts))
             case Repeat(body, low, high):
-                return self._part(body) + _count(low, high)
+                return self._part(body) + count(low, high)
             case item:
                 raise ValueError(f"{item} in a terminal")
 
@@ -160,8 +166,8 @@ class _Terminals:
         literal = ""
         for part in parts:
             node = self._nodes[part]
-            if isinstance(node, Chars) and _is_single(node.ranges):
-                literal += _point(node.ranges[0][0])
+            if isinstance(node, Chars) and is_single(node.ranges):
+                literal += point(node.ranges[0][0])
                 continue
             if literal:
                 found.append(f"/{literal}/")
@@ -170,27 +176,3 @@ class _Terminals:
         if literal:
             found.append(f"/{literal}/")
         return " ".join(found) or '""'
-
-
-def _set(ranges: Ranges) -> str:
-    if _is_single(ranges):
-        return f"/{_point(ranges[0][0])}/"
-    inner = "".join(
-        _point(first) if first == last else f"{_point(first)}-{_point(last)}"
-        for first, last in ranges
-    )
-    return f"/[{inner}]/"
-
-
-def _is_single(ranges: Ranges) -> bool:
-    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-
-
-def _point(code: int) -> str:
-    return f"\\x{{{code:x}}}"
-
-
-def _count(low: int, high: int | None) -> str:
-    if high is None:
-        return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
-    return "?" if (low, high) == (0, 1) else f"{{{low},{high}}}"

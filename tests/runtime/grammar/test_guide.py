@@ -234,3 +234,20 @@ def _answers(orders: list[dict[str, Any]], temperature: int) -> list[Any]:
             calls.append(handle.generate(params, stream=False, site=""))
             handle.close()
         return [call.result().texts for call in calls]
+
+
+def test_a_document_that_no_tokens_spell_is_no_certificate(tmp_path: Path) -> None:
+    """The call runs without closing, and says so; it used to take the other calls down."""
+    folder = words(tmp_path, ["true"])
+    document = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = document["model"]["vocab"]
+    document["model"]["vocab"] = {
+        ("gone" if text == "0" else text): index for text, index in vocabulary.items()
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    schema = {"anyOf": [{"type": "boolean"}, {"const": 0}]}
+    with scripted_runtime(writes({"Q": ["true"]}), folder) as runtime:
+        found = runtime.generate("Q", {"json_schema": json.dumps(schema), "temperature": 0})
+        assert found["text"] == "true"
+        assert found["meta"]["constraint"]["closes"] is False
+        idle(runtime)

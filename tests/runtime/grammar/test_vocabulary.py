@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from scripted_runtime import id_of, words
 
-from ramet.runtime.grammar.vocabulary import Vocabulary, bits_of
+from ramet.runtime.grammar.bits import bits_of
+from ramet.runtime.grammar.vocabulary import Vocabulary
 from ramet.runtime.tokenizer import Tokenizer
 
 
@@ -70,3 +71,16 @@ def test_a_model_without_end_ids(tmp_path: Path) -> None:
     assert vocabulary.end_bits == 0
     assert vocabulary.native.vocab_size == tokenizer.vocab_size + 1
     assert id_of(tokenizer, "<s>") in tokenizer.special_ids
+
+
+def test_a_text_is_spelled_by_the_longest_tokens_or_not_at_all(
+    worded: Callable[..., Tokenizer],
+) -> None:
+    tokenizer = worded("ab", "abc", "cd")
+    vocabulary = Vocabulary(tokenizer)
+    spelled = vocabulary.spell(b"abcdxab")
+    assert spelled is not None
+    assert list(map(tokenizer.token_bytes, spelled)) == [b"abc", b"d", b"x", b"ab"]
+    assert vocabulary.spell(b"") == ()
+    del vocabulary._by_text[b"x"]
+    assert vocabulary.spell(b"abcdxab") is None

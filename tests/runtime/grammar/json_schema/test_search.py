@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 
-import llguidance
 import pytest
+from documents import taken
 
 from ramet.runtime.grammar.json_schema.search import BadPattern, Hard, search, translated, whole
 from ramet.runtime.grammar.json_schema.spelling import Terminals
@@ -16,18 +16,7 @@ TEXTS = ["".join(t) for n in range(5) for t in itertools.product("ab1\n é", rep
 
 def accepted(pattern: str, texts: list[str]) -> list[str]:
     terminals = Terminals()
-    name = terminals.text(search(pattern))
-    lines = "\n".join(f"{known}: {text}" for known, text in terminals.lines.items())
-    native = llguidance.LLMatcher
-    start = native(
-        llguidance.LLTokenizer("byte"), native.grammar_from_lark(f"start: {name}\n{lines}")
-    )
-    found = []
-    for text in texts:
-        matcher, data = start.deep_copy(), list(text.encode())
-        if matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting():
-            found.append(text)
-    return found
+    return taken(terminals, terminals.text(search(pattern)), texts)
 
 
 @pytest.mark.parametrize(

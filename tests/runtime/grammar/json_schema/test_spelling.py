@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-import llguidance
 import pytest
+from documents import taken
 
 from ramet.runtime.grammar import charset
 from ramet.runtime.grammar.json_schema.language import (
@@ -23,18 +23,7 @@ from ramet.runtime.grammar.json_schema.spelling import Terminals
 
 def accepted(language: Language, texts: list[str]) -> list[str]:
     terminals = Terminals()
-    name = terminals.string(language)
-    lines = "\n".join(f"{known}: {text}" for known, text in terminals.lines.items())
-    native = llguidance.LLMatcher
-    start = native(
-        llguidance.LLTokenizer("byte"), native.grammar_from_lark(f"start: {name}\n{lines}")
-    )
-    found = []
-    for text in texts:
-        copy, data = start.deep_copy(), list(text.encode())
-        if copy.try_consume_tokens(data) == len(data) and copy.is_accepting():
-            found.append(text)
-    return found
+    return taken(terminals, terminals.string(language), texts)
 
 
 def spelled(character: str) -> list[str]:
