@@ -1,0 +1,81 @@
+"""Numba, set up in one place: how kernels are compiled, where their code is kept, what this
+processor has.
+
+Numba keeps compiled code by the function's own file alone, so the folder's name is a hash of all
+sources of this room: a change anywhere compiles everything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numba.core.codegen
+
+_FAST = {"contract", "reassoc", "nsz", "arcp"}
+"""What kernels may do to sums. NaN and infinity stay what they are: masks are made of them."""
+
+
+class _Setup:
+    """The one setting of this file: where compiled code is kept."""
+
+    folder: Path | None = None
+
+
+def keep_code_in(folder: Path) -> bool:
+    """Keep compiled kernels below `folder`, which is made; False if it can't be written.
+
+    To be called before the kernels' files are imported; without it they are compiled again by
+    each process. Processes may share the folder, also when they start at once.
+    """
+    place = folder / _hash_of_sources()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError:
+        return False
+    _Setup.folder = place
+    return True
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile `function` at its first call, to run without the GIL."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "boundscheck": False}
+    if _Setup.folder is None:
+        return numba.njit(**options)(function)  # type: ignore[no-any-return]
+    before = numba.config.CACHE_DIR
+    # Read when a function is decorated; whoever else uses Numba in this process keeps theirs.
+    numba.config.CACHE_DIR = os.fspath(_Setup.folder)
+    try:
+        return numba.njit(**options, cache=True)(function)  # type: ignore[no-any-return]
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `jit`, for what only other kernels call; it is compiled into each of them."""
+    return numba.njit(  # type: ignore[no-any-return]
+        nogil=True, error_model="numpy", fastmath=_FAST, boundscheck=False, inline="never"
+    )(function)
+
+
+def has(feature: str) -> bool:
+    """Whether Numba compiles for a processor with `feature`, by LLVM's name ("avx512bf16")."""
+    given = numba.config.CPU_FEATURES
+    if given is None:
+        given = numba.core.codegen.get_host_cpu_features()
+    return f"+{feature}" in given.split(",")
+
+
+def _hash_of_sources() -> str:
+    """Names the sources of all kernels and the compiler."""
+    digest = hashlib.sha256(f"{numba.__version__}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,227 @@
+"""What Numba has no words for: addresses, vectors of sixteen floats, bfloat16, atomic counters.
+
+Each function here becomes a few instructions inside the kernel that calls it. Addresses are int64;
+nothing is checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from ramet.kernels.cpu.fused.jit import has
+
+LANES = 16
+"""Outputs, keys or dimensions that one vector holds, on every processor; those with shorter
+registers take several for it."""
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F32 = ir.FloatType()
+FLOATS = ir.VectorType(F32, LANES)
+INTS = ir.VectorType(I32, LANES)
+BYTES = ir.VectorType(I8, LANES)
+SHORTS = ir.VectorType(I16, LANES)
+
+
+class _BFloat(ir.types.HalfType):
+    """LLVM's bfloat, which llvmlite lacks."""
+
+    intrinsic_name = "bf16"
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+
+BF16 = _BFloat()
+BF16_PAIRS = ir.VectorType(BF16, 2 * LANES)
+
+DOT = has("avx512bf16")
+"""Whether the processor multiplies pairs of bfloat16 and adds them to float32 (VDPBF16PS)."""
+
+
+class Code:
+    """Writes the instructions of one function, at `builder`'s place."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def pointer(self, address: Any, kind: Any) -> Any:
+        """The pointer to a `kind` at an address."""
+        return self.builder.inttoptr(address, kind.as_pointer())
+
+    def load(self, address: Any, kind: Any, align: int = 1) -> Any:
+        """The `kind` at an address."""
+        value = self.builder.load(self.pointer(address, kind))
+        value.align = align
+        return value
+
+    def store(self, value: Any, address: Any, align: int = 4) -> None:
+        """Write `value` at an address."""
+        self.builder.store(value, self.pointer(address, value.type)).align = align
+
+    def at(self, address: Any, offset: Any) -> Any:
+        """An address and so many bytes."""
+        if isinstance(offset, int):
+            offset = ir.Constant(I64, offset)
+        return self.builder.add(address, offset)
+
+    def times(self, value: Any, factor: int) -> Any:
+        """int64 `value * factor`."""
+        return self.builder.mul(value, ir.Constant(I64, factor))
+
+    def splat(self, value: Any) -> Any:
+        """A vector that holds `value` in all lanes."""
+        kind = ir.VectorType(value.type, LANES)
+        nothing = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(nothing, value, ir.Constant(I32, 0))
+        zeros = ir.Constant(INTS, [0] * LANES)
+        return self.builder.shuffle_vector(first, nothing, zeros)
+
+    def floats(self, value: float) -> Any:
+        """A vector of one constant."""
+        return ir.Constant(FLOATS, [value] * LANES)
+
+    def ints(self, value: int) -> Any:
+        """A vector of one constant int32."""
+        return ir.Constant(INTS, [value] * LANES)
+
+    def call(self, name: str, result: Any, *arguments: Any) -> Any:
+        """Call an intrinsic or a C function by name."""
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, arguments)
+
+    def prefetch(self, address: Any) -> None:
+        """Ask for the cache line at an address, which need not be readable."""
+        read, near, data = (ir.Constant(I32, value) for value in (0, 3, 1))
+        place = self.pointer(address, I8)
+        self.call("llvm.prefetch.p0", ir.VoidType(), place, read, near, data)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        """`a * b + c`, rounded once."""
+        return self.call(f"llvm.fma.v{LANES}f32", FLOATS, a, b, c)
+
+    def widen(self, shorts: Any) -> Any:
+        """bfloat16 bits, int16 lanes, as float32."""
+        wide = self.builder.zext(shorts, INTS)
+        return self.builder.bitcast(self.builder.shl(wide, self.ints(16)), FLOATS)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bits_of(_context: Any, value: Any) -> Any:
+    """The bits of a float32, as uint32."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], I32)
+
+    return types.uint32(types.float32), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def float_of(_context: Any, value: Any) -> Any:
+    """The float32 of these bits, uint32."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], F32)
+
+    return types.float32(types.uint32), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bf16_bits(_context: Any, value: Any) -> Any:
+    """A float32 rounded to the nearest bfloat16, ties to even, as its uint16 bits."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(builder.fptrunc(arguments[0], BF16), I16)
+
+    return types.uint16(types.float32), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def at_address(_context: Any, address: Any) -> Any:
+    """An address as the pointer that `numba.carray` takes."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], I8.as_pointer())
+
+    return types.voidptr(types.int64), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch_add(_context: Any, address: Any, amount: Any) -> Any:
+    """Add to the int64 at an address, in one step among all threads; what it was before."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", pointer, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def peek(_context: Any, address: Any) -> Any:
+    """The int64 at an address, and all that was written before whoever wrote it did."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.load_atomic(pointer, "seq_cst", 8)
+
+    return types.int64(types.int64), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def poke(_context: Any, address: Any, value: Any) -> Any:
+    """Write the int64 at an address, after all that this thread wrote before."""
+
+    def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], I64.as_pointer())
+        builder.store_atomic(arguments[1], pointer, "seq_cst", 8)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def pause(_context: Any) -> Any:
+    """Tell the processor that this thread only waits."""
+
+    def write(target: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        code = Code(builder)
+        if has("sse2"):
+            code.call("llvm.x86.sse2.pause", ir.VoidType())
+        elif has("neon"):
+            code.call("llvm.aarch64.hint", ir.VoidType(), ir.Constant(I32, 1))
+        return target.get_dummy_value()
+
+    return types.void(), write
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def give_way(_context: Any) -> Any:
+    """Let another thread have this core (POSIX's sched_yield)."""
+
+    def write(target: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        Code(builder).call("sched_yield", I32)
+        return target.get_dummy_value()
+
+    return types.void(), write
+
+
+def view(kind: Any) -> Any:
+    """A kernel function `(address, shape) -> array` of a dtype."""
+
+    @numba.njit(inline="always")  # type: ignore[untyped-decorator]
+    def of(address: int, shape: Any) -> Any:
+        return numba.carray(at_address(address), shape, kind)
+
+    return of
+
+
+f32_array = view(numba.float32)
+i32_array = view(numba.int32)
+i64_array = view(numba.int64)
+u16_array = view(numba.uint16)
