@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ramet.runtime.builtin_model import resolve_model
-from ramet.runtime.config import RuntimeConfig, auto_pool_tokens
+from ramet.runtime.config import RuntimeConfig, auto_pool_tokens, cache_dir
 from ramet.runtime.engine import Engine
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.grammar.vocabulary import vocabulary_of
@@ -49,7 +49,14 @@ def build_engine(config: RuntimeConfig) -> Engine:
         if found.dir is None
         else load_weights(found.dir, spec, dtype, device)
     )
-    runner = ModelRunner(spec, weights, num_slots=pool_tokens, dtype=dtype, device=device)
+    runner = ModelRunner(
+        spec,
+        weights,
+        num_slots=pool_tokens,
+        dtype=dtype,
+        device=device,
+        cache=cache_dir() / "kernels",
+    )
     info: dict[str, Any] = {
         "model": found.name,
         "dir": None if found.dir is None else str(found.dir),

@@ -8,6 +8,7 @@ from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.spec import ModelSpec
 
 DTYPES = {
+    "int8": torch.int8,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "float32": torch.float32,

@@ -6,14 +6,16 @@ nothing is checked.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ramet.kernels.cpu.fused.jit import has
+from ramet.kernels.cpu.fused.jit import compile_routine, has, inlined
 
 LANES = 16
 """Outputs, keys or dimensions that one vector holds, on every processor; those with shorter
@@ -211,6 +213,34 @@ def give_way(_context: Any) -> Any:
         return target.get_dummy_value()
 
     return types.void(), write
+
+
+def routine(function: Any) -> Any:
+    """A kernel of int64 arguments without a result, compiled on its own: those that call it are
+    linked to it, so its instructions are made once, however many there are.
+
+    What `inlined` and `jit` compile is compiled again with each function that calls it.
+    """
+    name = f"ramet_{function.__module__.rpartition('.')[2]}_{function.__name__}"
+    count = len(inspect.signature(function).parameters)
+    compiled = compile_routine(function, types.void(*[types.int64] * count))
+    llvm.add_symbol(name, compiled.address)
+
+    @intrinsic
+    def call(_context: Any, arguments: Any) -> Any:
+        def write(target: Any, builder: Any, _signature: Any, given: Any) -> Any:
+            values = cgutils.unpack_tuple(builder, given[0], count)
+            Code(builder).call(name, ir.VoidType(), *values)
+            return target.get_dummy_value()
+
+        return types.void(types.UniTuple(types.int64, count)), write
+
+    @inlined
+    def caller(*arguments):
+        call(arguments)
+
+    caller.compiled = compiled  # Its code lives as long as this.
+    return caller
 
 
 def view(kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The linear layers of a step: packed weights times rows, panel by panel, each with what follows it.
+"""The linear layers of a step: packed weights times rows, a panel at a time, and what follows.
 
 Few rows are multiplied by the int8 values as they are read. For more than a tile of rows a panel is
 first unpacked to what the multipliers take, into a scratch that stays in the core's cache: reading
@@ -21,6 +21,7 @@ from ramet.kernels.cpu.fused.lanes import (
     bf16_bits,
     f32_array,
     float_of,
+    routine,
     u16_array,
 )
 from ramet.kernels.cpu.fused.phases import finish, take, wait
@@ -160,23 +161,23 @@ def _panel(
         at = a + row * a_stride
         if not many:
             times_bytes(
-                rows, at, a_stride, here, LANES * inputs, inputs // 2, scratch, 4 * PANEL, False
+                rows, at, a_stride, here, LANES * inputs, inputs // 2, scratch, 4 * PANEL, 0
             )
         elif DOT:
             times_shorts(
                 rows, at, a_stride, unpacked, inputs // 2 * _UNPACKED, inputs // PAIR, scratch,
-                4 * PANEL, False,
+                4 * PANEL, 0,
             )  # fmt: skip
         else:
             times_floats(
                 rows, at, a_stride, unpacked, inputs // 2 * _UNPACKED, inputs, scratch, 4 * PANEL,
-                False,
+                0,
             )  # fmt: skip
         _put(mode, scratch, scales, bias, out, out_stride, rows, row, panel, outputs)
         row += rows
 
 
-@inlined
+@routine
 def linear(
     mode, phase, threads, rows, a, a_stride, values, scales, inputs, outputs, bias, out, out_stride,
     scratch,

@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from ramet.kernels.cpu.fused.jit import has, inlined
+from ramet.kernels.cpu.fused.jit import has
 from ramet.kernels.cpu.fused.lanes import (
     BF16_PAIRS,
     BYTES,
@@ -32,6 +32,7 @@ from ramet.kernels.cpu.fused.lanes import (
     LANES,
     SHORTS,
     Code,
+    routine,
 )
 
 PANEL = 2 * LANES
@@ -43,8 +44,8 @@ ACTIVATION_BYTES = 2 if DOT else 4
 
 _WIDE = has("avx512f")
 # With 32 registers of 16 floats, 14 x 2 sums, 2 columns and a value of A fill them; with 16 of 8,
-# or 32 of 4, it is 6 x 1. Measured on a Zen 4 core, bfloat16: 14, 12 and 8 rows by 2, and 6 by 4, are
-# within 5 % of each other, at 0.95 of what its multipliers can do.
+# or 32 of 4, it is 6 x 1. Measured on a Zen 4 core, bfloat16: 14, 12 and 8 rows by 2, and 6 by 4,
+# are within 5 % of each other, at 0.95 of what its multipliers can do.
 ROWS = 14 if _WIDE else 6
 """Most rows of a tile."""
 _COLUMNS = 2 if _WIDE else 1
@@ -163,22 +164,22 @@ def _panel(stored: str) -> Callable[..., None]:
     one, two, four, six_or_eight, most = (tiles + tiles[-1:])[:5]
     third = _HEIGHTS[3]
 
-    @inlined
     def panel(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds):
         for column in range(0, 2, _COLUMNS):
             b_here, c_here = b + column * b_stride, c + column * (4 * LANES)
             if rows == 1:
-                one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows == 2:
-                two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows <= 4:
-                four(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                four(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows <= third:
-                six_or_eight(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                six_or_eight(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             else:
-                most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
 
-    return panel
+    panel.__name__ = stored
+    return routine(panel)
 
 
 times_bytes = _panel("bytes")
@@ -190,5 +191,5 @@ The number of rows is rounded up to that of a tile, at most to `ROWS`: A must be
 writable that far."""
 times_shorts = _panel("shorts")
 """As `times_bytes`."""
-times_floats = _panel("floats")
-"""As `times_bytes`."""
+times_floats = times_shorts if DOT else _panel("floats")
+"""As `times_bytes`; nothing is stored so with `DOT`."""

@@ -48,10 +48,10 @@ def pack(weight: torch.Tensor) -> PackedMatrix:
     return _pack([weight])
 
 
-def pack_gated(gate: torch.Tensor, up: torch.Tensor) -> PackedMatrix:
-    """Pack the two matrices of a gated MLP, `[inner, inputs]` each, as one: each panel has 16
-    outputs of `gate`, then the same 16 of `up`; `outputs` is `2 * inner`."""
-    return _pack([gate, up])
+def pack_gated(gate_up: torch.Tensor) -> PackedMatrix:
+    """Pack the two matrices of a gated MLP, `[2 * inner, inputs]`, gate's rows before up's: each
+    panel has 16 outputs of the one, then the same 16 of the other."""
+    return _pack(gate_up.chunk(2))
 
 
 def _pack(matrices: Sequence[torch.Tensor]) -> PackedMatrix:
