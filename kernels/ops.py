@@ -118,16 +118,26 @@ def head_logits(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
 
 
-def why_no_decoder(shape: DecoderShape, device: torch.device) -> str | None:
-    """Why `decoder` can't be had for such a model on such a device, or None if it can."""
+def why_no_decoder(
+    shape: DecoderShape, device: torch.device, cache: Path | None = None
+) -> str | None:
+    """Why `decoder` can't be had for such a model on such a device, or None if it can.
+
+    Tried, not looked up: a small product is compiled and compared. Compiled code is kept below the
+    folder `cache`, if it can be written.
+    """
     if device.type != "cpu":
-        return f"it runs on CPUs, not on {device}"
-    if importlib.util.find_spec("numba") is None:
-        return "the package numba is not installed"
+        return f"they don't run on {device}"
     sizes = (shape.hidden, shape.inner, shape.head_dim)
     if any(size % 2 for size in sizes):
-        return f"the sizes {sizes} of the model are not all even"
-    return None
+        return f"the model's sizes {sizes} are not all even"
+    if importlib.util.find_spec("numba") is None:
+        return "the package numba is not installed"
+    from ramet.kernels.cpu.fused import jit
+
+    if cache is not None:
+        jit.keep_code_in(cache)
+    return jit.why_not()
 
 
 def decoder(
@@ -138,17 +148,12 @@ def decoder(
     head: torch.Tensor | None,
     rope_rows: RopeRows,
     num_slots: int,
-    cache: Path | None,
 ) -> Decoder:
     """A whole decoder as one kernel, with int8 weights: what a CPU runs fastest.
 
-    `head` is None where it is the embedding. Compiled code is kept below the folder `cache`, if it
-    can be written. Raises ValueError for a weight that isn't finite.
+    To be asked for only if `why_no_decoder` gives no reason against it. `head` is None where it is
+    the embedding. Raises ValueError for a weight that isn't finite.
     """
-    from ramet.kernels.cpu.fused import jit
-
-    if cache is not None:
-        jit.keep_code_in(cache)
     from ramet.kernels.cpu.fused.decoder import Decoder as FusedDecoder
 
     threads = torch.get_num_threads()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -39,7 +38,6 @@ class FusedModel:
             None if spec.tied_embeddings else weights["lm_head.weight"],
             lambda positions: rope_rows(positions, frequencies, spec.rope, torch.float32),
             num_slots,
-            cache,
         )
 
     def forward(self, batch: Rows, gathered: list[tuple[int, int]] | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -20,9 +19,8 @@ class ModelRunner:
     """Weights and KV memory of one model on one device.
 
     `weights` are by Hugging Face names, in any dtype and on any device; `num_slots` is the size of
-    the pool, scratch page included. With `dtype` int8 the whole step is one kernel (`FusedModel`);
-    compiled code is then kept below the folder `cache`. Raises InvalidArgument naming a tensor that
-    doesn't fit.
+    the pool, scratch page included. With `dtype` int8 the whole step is one kernel (`FusedModel`).
+    Raises InvalidArgument naming a tensor that doesn't fit.
     """
 
     def __init__(
@@ -33,7 +31,6 @@ class ModelRunner:
         num_slots: int,
         dtype: torch.dtype,
         device: str | torch.device,
-        cache: Path | None = None,
     ) -> None:
         if num_slots < 1:
             raise InvalidArgument(f"num_slots={num_slots}: must be at least 1")
@@ -46,7 +43,7 @@ class ModelRunner:
         self._device = torch.device(device)
         self._fused: FusedModel | None = None
         if dtype == torch.int8:
-            self._fused = FusedModel(spec, weights, num_slots, cache)
+            self._fused = FusedModel(spec, weights, num_slots)
             return
         with torch.inference_mode():
             placed = {

@@ -22,8 +22,9 @@ def load_weights(
     """Every tensor of `spec.weight_shapes()`, by its Hugging Face name, in `dtype` on `device`.
 
     None leaves each in the dtype of its file. Files are memory-mapped; on a CPU a tensor that
-    already has `dtype` stays in the mapping. Raises InvalidArgument naming a file or tensor that is missing, unexpected or misshapen, and
-    UnsupportedFeature where there are only pickled weights, which are never read.
+    already has `dtype` stays in the mapping. Raises InvalidArgument naming a file or tensor that is
+    missing, unexpected or misshapen, and UnsupportedFeature where there are only pickled weights,
+    which are never read.
     """
     wanted = spec.weight_shapes()
     weights: dict[str, torch.Tensor] = {}

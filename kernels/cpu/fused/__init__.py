@@ -1,15 +1,4 @@
-"""The decoder for CPUs as one function: Numba kernels, written for few instructions between them.
+"""The decoder for CPUs as one function: Numba kernels, with next to nothing between them.
 
-`decoder` is the door. Nothing here is imported unless `available` says so: Numba may be missing.
+`decoder` is the door. Numba may be missing or of no use here: `ops.why_no_decoder` finds out.
 """
-
-from __future__ import annotations
-
-import functools
-import importlib.util
-
-
-@functools.cache
-def available() -> bool:
-    """Whether these kernels can be compiled on this machine."""
-    return importlib.util.find_spec("numba") is not None

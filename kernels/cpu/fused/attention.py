@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ramet.kernels.cpu.fused.fields import NUM_JOB, NUM_LAYER, NUM_WINDOW, Job, Layer, Window
+from ramet.kernels.cpu.fused.fields import Job, Layer, Window
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import (
     LANES,
@@ -24,7 +24,7 @@ from ramet.kernels.cpu.fused.lanes import (
     f32_array,
     fetch_add,
     i64_array,
-    routine,
+    prefetch,
     u16_array,
 )
 from ramet.kernels.cpu.fused.linear import activation, activation_view
@@ -93,6 +93,17 @@ def write(k, v, key, value, head, dim, padded, blocks, slot):
         for j in range(min(LANES, dim - strip * LANES)):
             bits = bf16_bits(values[strip * LANES + j])
             pairs[j, slot % PAIR] = np.uint16(0) if broken else bits
+
+
+@inlined
+def ask_for(k, v, head, padded, blocks, slot):
+    """Ask for the cache lines that `write` will write to."""
+    block = k + (head * blocks + slot // LANES) * (LANES * 2) * padded
+    for step in range(0, padded * LANES * 2, LANES * PAIR * 2):
+        prefetch(block + step + slot % LANES * (PAIR * 2))
+    strips = v + head * blocks * (LANES * 2) * padded
+    for strip in range(padded // LANES):
+        prefetch(strips + (strip * blocks * LANES + slot // PAIR * PAIR) * _SLOT_BYTES)
 
 
 @inlined
@@ -238,14 +249,9 @@ def _leave(job, scratch, place, queries, padded):
                 copy_16(source + j * (LANES * 4), target + j * (LANES * 4))
 
 
-@routine
-def attend(job_at, layer_at, window_at, part, head, scratch):
-    """One task: `part` is its block of rows * splits + its split; see `units`.
-
-    The first three are addresses of `fields`' lines.
-    """
-    job = i64_array(job_at, (NUM_JOB,))
-    layer, window = i64_array(layer_at, (NUM_LAYER,)), i64_array(window_at, (NUM_WINDOW,))
+@inlined
+def attend(job, layer, window, part, head, scratch):
+    """One task: `part` is its block of rows * splits + its split; see `units`."""
     group, padded, rows = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.PADDED], job[Job.ROWS]
     block_rows = max(1, BLOCK_QUERIES // group)
     first = part // window[Window.SPLITS] * block_rows

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from ramet.kernels.cpu.fused import attention, linear
-from ramet.kernels.cpu.fused.fields import Job, Layer, Window
+from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
-from ramet.kernels.cpu.fused.phases import PHASE_BYTES
+from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
-from ramet.kernels.cpu.fused.tile import DOT, PANEL, ROWS
+from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, DOT, PANEL, ROWS
 from ramet.kernels.cpu.fused.units import build_units, most_parts
 from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
 from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows
@@ -52,6 +52,8 @@ class Decoder:
         self._job = np.zeros(len(Job), dtype=np.int64)
         self._kept: dict[str, torch.Tensor] = {}
         """The memory that the job's addresses point to, by name."""
+        self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
+        """Of each layer the four of `Layer`, and the output head's."""
         self._pack_ends(embedding, final_norm, head)
         self._windows: list[int] = []
         self._layers = np.zeros((shape.num_layers, len(Layer)), dtype=np.int64)
@@ -62,6 +64,9 @@ class Decoder:
         self._work: list[tuple[IntArray, IntArray]] = []
         """The units and offsets of each window's line."""
         self._window_lines = np.zeros((len(self._windows), len(Window)), dtype=np.int64)
+        first, size = self._window_lines.ctypes.data, 8 * len(Window)
+        self._window_of = self._layers[:, Layer.WINDOW].copy()
+        self._layers[:, Layer.WINDOW] = first + size * self._window_of
         self._set_sizes(blocks)
 
     # What stays
@@ -88,7 +93,12 @@ class Decoder:
         job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES] = ends
         if head is not None:
             ends = self._keep_matrix("head", pack(head))
-        job[Job.HEAD], job[Job.HEAD_SCALES] = ends
+        line = self._linears[-1]
+        line[Linear.MODE], line[Linear.INPUTS] = linear.STORE, self.shape.hidden
+        line[Linear.VALUES], line[Linear.SCALES] = ends
+        line[Linear.OUTPUTS] = self.shape.vocab
+        line[Linear.TO_STRIDE] = 4 * self.shape.vocab
+        job[Job.HEAD] = line.ctypes.data
         job[Job.FINAL_NORM] = self._keep_floats("final_norm", final_norm)
 
     def _make_pool(self, num_slots: int, blocks: int) -> None:
@@ -104,22 +114,32 @@ class Decoder:
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
-        line = self._layers[number]
+        line, shape = self._layers[number], self.shape
         for place, name in (
             (Layer.INPUT_NORM, "input_norm"),
-            (Layer.QKV_BIAS, "qkv_bias"),
             (Layer.Q_NORM, "q_norm"),
             (Layer.K_NORM, "k_norm"),
             (Layer.MLP_NORM, "mlp_norm"),
         ):
             line[place] = self._keep_floats(f"{number}.{name}", getattr(layer, name))
-        for place, name, matrix in (
-            (Layer.QKV, "qkv", pack(layer.qkv)),
-            (Layer.OUTPUT, "output", pack(layer.output)),
-            (Layer.GATE_UP, "gate_up", pack_gated(layer.gate_up)),
-            (Layer.DOWN, "down", pack(layer.down)),
+        bias = self._keep_floats(f"{number}.qkv_bias", layer.qkv_bias)
+        activation = ACTIVATION_BYTES * shape.inner
+        for index, (place, matrix, mode, stride) in enumerate(
+            (
+                (Layer.QKV, pack(layer.qkv), linear.BIAS if bias else linear.STORE, 0),
+                (Layer.OUTPUT, pack(layer.output), linear.ADD, 4 * shape.hidden),
+                (Layer.GATE_UP, pack_gated(layer.gate_up), linear.GATE, activation),
+                (Layer.DOWN, pack(layer.down), linear.ADD, 4 * shape.hidden),
+            )
         ):
-            line[place], line[place + 1] = self._keep_matrix(f"{number}.{name}", matrix)
+            product = self._linears[4 * number + index]
+            line[place] = product.ctypes.data
+            product[Linear.MODE] = mode
+            name = f"{number}.{place.name}"
+            product[Linear.VALUES], product[Linear.SCALES] = self._keep_matrix(name, matrix)
+            product[Linear.INPUTS], product[Linear.OUTPUTS] = matrix.inputs, matrix.outputs
+            product[Linear.BIAS] = bias
+            product[Linear.TO_STRIDE] = stride or 4 * matrix.outputs
         window = layer.window or 0
         if window not in self._windows:
             self._windows.append(window)
@@ -138,16 +158,15 @@ class Decoder:
         job[Job.KV_HEADS] = shape.kv_heads
         job[Job.DIM] = shape.head_dim
         job[Job.PADDED] = self._padded
-        job[Job.INNER] = shape.inner
-        job[Job.VOCAB] = shape.vocab
         job[Job.BLOCKS] = blocks
         floats = torch.tensor([shape.eps, shape.head_dim**-0.5])
         job[Job.EPS] = self._keep("eps", floats)
         job[Job.LAYERS] = self._layers.ctypes.data
-        job[Job.WINDOWS] = self._window_lines.ctypes.data
         job[Job.BLIND] = self._keep("blind", torch.zeros(1, dtype=torch.int64))
         phases = shape.num_layers * PHASES_PER_LAYER + 2
-        self._counters = torch.zeros(phases * PHASE_BYTES // 8 + 8, dtype=torch.int64)
+        job[Job.PHASE_BYTES] = phase_bytes(self.threads)
+        size = phases * phase_bytes(self.threads)
+        self._counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
         job[Job.COUNTERS] = self._aligned("counters", self._counters)
         inputs = max(shape.hidden, shape.inner, shape.heads * shape.head_dim)
         bytes_each = max(linear.scratch_bytes(inputs), attention.scratch_bytes(self._padded))
@@ -191,6 +210,18 @@ class Decoder:
             (Job.SUMS, "sums", (parts,), torch.float32),
         ):
             job[place] = self._keep(name, torch.zeros(size, dtype=dtype))
+        self._linears[-1, Linear.FROM] = job[Job.NORMED]
+        products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
+        for index, (source, target) in enumerate(
+            (
+                (Job.NORMED, Job.QKV),
+                (Job.ATTENDED, Job.X),
+                (Job.NORMED, Job.GATED),
+                (Job.GATED, Job.X),
+            )
+        ):
+            products[:, index, Linear.FROM] = job[source]
+            products[:, index, Linear.TO] = job[target]
 
     def _make_positions(self, count: int) -> None:
         """Tables of cos and sin for the positions below `count`."""
@@ -242,7 +273,7 @@ class Decoder:
             line = (window, units.ctypes.data, offsets.ctypes.data, blocks, splits)
             self._window_lines[index] = line
             if plan.gathered is not None:
-                layers = int((self._layers[:, Layer.WINDOW] == index).sum())
+                layers = int((self._window_of == index).sum())
                 reads = [(slot, length) for slot, length in units[:, :2].tolist() if length]
                 plan.gathered.extend(reads * layers)
 
@@ -254,7 +285,7 @@ class Decoder:
             self._make_room(rows)
             self._inputs[2, :rows] = slots
             self._job[Job.ROWS] = rows
-            self._job[Job.LOGITS] = out.data_ptr()
+            self._linears[-1, Linear.TO] = out.data_ptr()
             self._run(LOGITS)
         return out
 

@@ -13,6 +13,8 @@ class Job(enum.IntEnum):
 
     COUNTERS = 0
     """Address of the phases' counters, zero at the start."""
+    PHASE_BYTES = enum.auto()
+    """From one phase's counters to the next."""
     THREADS = enum.auto()
     ROWS = enum.auto()
     CAPACITY = enum.auto()
@@ -30,18 +32,14 @@ class Job(enum.IntEnum):
     DIM = enum.auto()
     PADDED = enum.auto()
     """The head size, filled up to whole panels."""
-    INNER = enum.auto()
-    VOCAB = enum.auto()
     EPS = enum.auto()
     """Address of float32 `[2]`: the norms' epsilon, and the scale of attention scores."""
     LAYERS = enum.auto()
     """Address of int64 `[layers, len(Layer)]`."""
-    WINDOWS = enum.auto()
-    """Address of int64 `[windows, len(Window)]`."""
     EMBEDDING = enum.auto()
     EMBEDDING_SCALES = enum.auto()
     HEAD = enum.auto()
-    HEAD_SCALES = enum.auto()
+    """Address of the output head's `Linear`."""
     FINAL_NORM = enum.auto()
     COS = enum.auto()
     """Address of float32 `[positions, dim / 2]`."""
@@ -73,30 +71,41 @@ class Job(enum.IntEnum):
     SCRATCH = enum.auto()
     SCRATCH_BYTES = enum.auto()
     """Of each thread."""
-    LOGITS = enum.auto()
-    """float32 `[rows, vocab]`."""
 
 
 class Layer(enum.IntEnum):
-    """One layer: addresses of weights, scales and memory; 0 where it has no such thing."""
+    """One layer: addresses of what it has; 0 where it has no such thing."""
 
     INPUT_NORM = 0
-    QKV = enum.auto()
-    QKV_SCALES = enum.auto()
-    QKV_BIAS = enum.auto()
     Q_NORM = enum.auto()
     K_NORM = enum.auto()
-    OUTPUT = enum.auto()
-    OUTPUT_SCALES = enum.auto()
     MLP_NORM = enum.auto()
+    QKV = enum.auto()
+    """Address of a `Linear`, as are the next three."""
+    OUTPUT = enum.auto()
     GATE_UP = enum.auto()
-    GATE_UP_SCALES = enum.auto()
     DOWN = enum.auto()
-    DOWN_SCALES = enum.auto()
     KEYS = enum.auto()
     VALUES = enum.auto()
     WINDOW = enum.auto()
-    """Which line of the windows' table is this layer's."""
+    """Address of a `Window`."""
+
+
+class Linear(enum.IntEnum):
+    """A packed matrix, where its rows come from and where its products go."""
+
+    MODE = 0
+    """What becomes of a product; see `linear`."""
+    FROM = enum.auto()
+    """Address of activations `[rows, inputs]`."""
+    VALUES = enum.auto()
+    SCALES = enum.auto()
+    INPUTS = enum.auto()
+    OUTPUTS = enum.auto()
+    BIAS = enum.auto()
+    TO = enum.auto()
+    TO_STRIDE = enum.auto()
+    """Bytes of a row there."""
 
 
 class Window(enum.IntEnum):
@@ -112,4 +121,4 @@ class Window(enum.IntEnum):
     SPLITS = enum.auto()
 
 
-NUM_JOB, NUM_LAYER, NUM_WINDOW = len(Job), len(Layer), len(Window)
+NUM_JOB, NUM_LAYER, NUM_LINEAR, NUM_WINDOW = len(Job), len(Layer), len(Linear), len(Window)

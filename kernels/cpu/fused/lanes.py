@@ -190,6 +190,17 @@ def poke(_context: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic
+def prefetch(_context: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, which need not be readable."""
+
+    def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        Code(builder).prefetch(arguments[0])
+        return target.get_dummy_value()
+
+    return types.void(types.int64), write
+
+
+@intrinsic
 def pause(_context: Any) -> Any:
     """Tell the processor that this thread only waits."""
 

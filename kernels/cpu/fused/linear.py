@@ -13,6 +13,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
+from ramet.kernels.cpu.fused.fields import NUM_LINEAR, Linear
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import (
     DOT,
@@ -21,6 +22,7 @@ from ramet.kernels.cpu.fused.lanes import (
     bf16_bits,
     f32_array,
     float_of,
+    i64_array,
     routine,
     u16_array,
 )
@@ -42,8 +44,8 @@ or, of a matrix from `pack_gated`, silu(first) * second is written as activation
 
 CHUNK = 256
 """Rows of a task, where there are more: enough that unpacking a panel for them costs nothing."""
-_TASKS = 6
-"""Tasks that there are for each thread at least, where panels are taken together."""
+AHEAD = 256 * 1024
+"""Most bytes of weights that a thread asks for while it waits: they stay in its L2 cache."""
 _STEP_BYTES = 2 * LANES
 """Bytes of two inputs of 16 outputs."""
 _UNPACKED = 2 * LANES * ACTIVATION_BYTES
@@ -117,21 +119,23 @@ def _unpack(values, inputs, unpacked):
 
 
 @inlined
-def _put(mode, sums, scales, bias, out, out_stride, rows, first_row, panel, outputs):
-    """Scale a tile's sums, `[rows, 32]`, and do with them what `mode` says."""
+def _put(line, sums, rows, first_row, panel):
+    """Scale a tile's sums, `[rows, 32]`, and do with them what the mode says."""
+    mode, outputs, stride = line[Linear.MODE], line[Linear.OUTPUTS], line[Linear.TO_STRIDE]
     c = f32_array(sums, (rows, PANEL))
-    s = f32_array(scales + panel * (4 * PANEL), (PANEL,))
+    s = f32_array(line[Linear.SCALES] + panel * (4 * PANEL), (PANEL,))
     if mode == GATE:
         count = min(LANES, outputs // 2 - panel * LANES)
+        out = line[Linear.TO] + panel * (LANES * ACTIVATION_BYTES)
         for row in range(rows):
-            at = out + (first_row + row) * out_stride + panel * (LANES * ACTIVATION_BYTES)
-            to = activation_view(at, (LANES,))
+            to = activation_view(out + (first_row + row) * stride, (LANES,))
             for j in range(count):
                 to[j] = activation(silu(c[row, j] * s[j]) * (c[row, LANES + j] * s[LANES + j]))
         return
     count = min(PANEL, outputs - panel * PANEL)
+    out = line[Linear.TO] + panel * (4 * PANEL)
     for row in range(rows):
-        x = f32_array(out + (first_row + row) * out_stride + panel * (4 * PANEL), (PANEL,))
+        x = f32_array(out + (first_row + row) * stride, (PANEL,))
         if mode == ADD:
             for j in range(count):
                 x[j] += c[row, j] * s[j]
@@ -139,18 +143,17 @@ def _put(mode, sums, scales, bias, out, out_stride, rows, first_row, panel, outp
             for j in range(count):
                 x[j] = c[row, j] * s[j]
         if mode == BIAS:
-            b = f32_array(bias + panel * (4 * PANEL), (PANEL,))
+            b = f32_array(line[Linear.BIAS] + panel * (4 * PANEL), (PANEL,))
             for j in range(count):
                 x[j] += b[j]
 
 
 @inlined
-def _panel(
-    mode, first, last, a, a_stride, values, scales, inputs, outputs, bias, out, out_stride,
-    panel, scratch,
-):  # fmt: skip
+def _panel(line, first, last, panel, scratch):
     """One panel for the rows `first` to `last - 1`."""
-    here = values + panel * (PANEL * inputs)
+    inputs = line[Linear.INPUTS]
+    a_stride = inputs * ACTIVATION_BYTES
+    here = line[Linear.VALUES] + panel * (PANEL * inputs)
     many = last - first > ROWS
     unpacked = scratch + C_BYTES
     if many:
@@ -158,7 +161,7 @@ def _panel(
     row = first
     while row < last:
         rows = min(ROWS, last - row)
-        at = a + row * a_stride
+        at = line[Linear.FROM] + row * a_stride
         if not many:
             times_bytes(
                 rows, at, a_stride, here, LANES * inputs, inputs // 2, scratch, 4 * PANEL, 0
@@ -173,30 +176,33 @@ def _panel(
                 rows, at, a_stride, unpacked, inputs // 2 * _UNPACKED, inputs, scratch, 4 * PANEL,
                 0,
             )  # fmt: skip
-        _put(mode, scratch, scales, bias, out, out_stride, rows, row, panel, outputs)
+        _put(line, scratch, rows, row, panel)
         row += rows
 
 
+@inlined
+def ahead_of(line_at, rows, thread, threads):
+    """`(address, end)` of the weights that a thread will read first in a linear phase: what it may
+    ask for ahead of time. Nothing, where the products take longer than the reading."""
+    line = i64_array(line_at, (NUM_LINEAR,))
+    panels = (line[Linear.OUTPUTS] + PANEL - 1) // PANEL
+    first, last = panels * thread // threads, panels * (thread + 1) // threads
+    size = PANEL * line[Linear.INPUTS]
+    start = line[Linear.VALUES] + first * size
+    return start, start + (min((last - first) * size, AHEAD) if rows <= ROWS else 0)
+
+
 @routine
-def linear(
-    mode, phase, threads, rows, a, a_stride, values, scales, inputs, outputs, bias, out, out_stride,
-    scratch,
-):  # fmt: skip
-    """This thread's part of a phase: `rows` rows of activations at `a` times a packed matrix."""
-    panels = (outputs + PANEL - 1) // PANEL
+def linear(line_at, phase, thread, threads, rows, scratch):
+    """A thread's part of a phase: rows of activations times a packed matrix."""
+    line = i64_array(line_at, (NUM_LINEAR,))
+    panels = (line[Linear.OUTPUTS] + PANEL - 1) // PANEL
     chunks = (rows + CHUNK - 1) // CHUNK
-    grain = max(1, panels // (threads * _TASKS)) if chunks == 1 else 1
-    total = (panels + grain - 1) // grain * chunks
-    task = take(phase, total)
+    total = panels * chunks
+    task = take(phase, total, thread, threads)
     while task >= 0:
         first = task % chunks * CHUNK
-        last = min(first + CHUNK, rows)
-        start = task // chunks * grain
-        for panel in range(start, min(start + grain, panels)):
-            _panel(
-                mode, first, last, a, a_stride, values, scales, inputs, outputs, bias, out,
-                out_stride, panel, scratch,
-            )  # fmt: skip
+        _panel(line, first, min(first + CHUNK, rows), task // chunks, scratch)
         finish(phase)
-        task = take(phase, total)
-    wait(phase, total)
+        task = take(phase, total, thread, threads)
+    wait(phase, total, 0, 0)

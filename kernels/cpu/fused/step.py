@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from ramet.kernels.cpu.fused.attention import attend, merge
-from ramet.kernels.cpu.fused.fields import NUM_JOB, NUM_LAYER, NUM_WINDOW, Job, Layer, Window
+from ramet.kernels.cpu.fused.attention import ask_for, attend, merge
+from ramet.kernels.cpu.fused.fields import (
+    NUM_JOB,
+    NUM_LAYER,
+    NUM_WINDOW,
+    Job,
+    Layer,
+    Window,
+)
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import f32_array, i64_array, routine
-from ramet.kernels.cpu.fused.linear import ADD, BIAS, GATE, STORE, linear
-from ramet.kernels.cpu.fused.phases import PHASE_BYTES, finish, take, wait
+from ramet.kernels.cpu.fused.linear import ahead_of, linear
+from ramet.kernels.cpu.fused.phases import finish, take, wait
 from ramet.kernels.cpu.fused.rows import (
     embed,
     from_bf16,
@@ -16,7 +23,7 @@ from ramet.kernels.cpu.fused.rows import (
     norm_to_bf16,
     query_row,
 )
-from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES
+from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, ROWS
 
 PHASES_PER_LAYER = 9
 EMBED, INPUT_NORM, PLACE, MLP_NORM, FINAL_NORM, GATHER = range(6)
@@ -36,6 +43,8 @@ def _row(kind, job, layer, row):
         token = i64_array(job[Job.TOKENS] + row * 8, (1,))[0]
         embed(x, job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES], hidden, token)
     elif kind == INPUT_NORM:
+        if job[Job.ROWS] <= ROWS:
+            _ask_for_slot(job, layer, row)
         norm(x, layer[Layer.INPUT_NORM], hidden, eps, normed)
     elif kind == PLACE:
         _place(job, layer, row, eps)
@@ -48,6 +57,16 @@ def _row(kind, job, layer, row):
             norm_to_bf16(x, job[Job.FINAL_NORM], hidden, eps, final)
         else:
             from_bf16(final, hidden, normed)
+
+
+@inlined
+def _ask_for_slot(job, layer, row):
+    """Ask for the lines that a row's keys and values will be written to: some hundred of them,
+    each elsewhere, which the processor would fetch one by one."""
+    slot = i64_array(job[Job.SLOTS] + row * 8, (1,))[0]
+    padded, blocks = job[Job.PADDED], job[Job.BLOCKS]
+    for head in range(job[Job.KV_HEADS]):
+        ask_for(layer[Layer.KEYS], layer[Layer.VALUES], head, padded, blocks, slot)
 
 
 @inlined
@@ -73,111 +92,76 @@ def _place(job, layer, row, eps):
 
 
 @routine
-def each_row(kind, job_at, layer_at, phase):
-    """A phase that does something to each row."""
+def each_row(kind, job_at, layer_at, following, phase, thread):
+    """A phase that does something to each row; `following` is the `Linear` that is next."""
     job, layer = i64_array(job_at, (NUM_JOB,)), i64_array(layer_at, (NUM_LAYER,))
-    rows = job[Job.ROWS]
+    rows, threads = job[Job.ROWS], job[Job.THREADS]
     total = (rows + ROWS_PER_TASK - 1) // ROWS_PER_TASK
-    task = take(phase, total)
+    task = take(phase, total, thread, threads)
     while task >= 0:
         for row in range(task * ROWS_PER_TASK, min((task + 1) * ROWS_PER_TASK, rows)):
             _row(kind, job, layer, row)
         finish(phase)
-        task = take(phase, total)
-    wait(phase, total)
-
-
-@inlined
-def _attend_rows(job_at, layer_at, window_at, phase, scratch):
-    """Phase: attention, each task a block of rows, a part of their keys and a KV head."""
-    kv_heads = i64_array(job_at, (NUM_JOB,))[Job.KV_HEADS]
-    window = i64_array(window_at, (NUM_WINDOW,))
-    total = window[Window.ROW_BLOCKS] * window[Window.SPLITS] * kv_heads
-    task = take(phase, total)
-    while task >= 0:
-        attend(job_at, layer_at, window_at, task // kv_heads, task % kv_heads, scratch)
-        finish(phase)
-        task = take(phase, total)
-    wait(phase, total)
+        task = take(phase, total, thread, threads)
+    ahead, end = ahead_of(following, rows, thread, threads)
+    wait(phase, total, ahead, end)
 
 
 @routine
-def merge_rows(job_at, window_at, phase):
-    """Phase: the parts of attention, put together."""
-    job, window = i64_array(job_at, (NUM_JOB,)), i64_array(window_at, (NUM_WINDOW,))
-    rows = job[Job.ROWS]
+def attention(job_at, layer_at, phase, thread, scratch):
+    """Two phases: tasks of a block of rows, a part of their keys and a KV head; then the parts of
+    each row put together."""
+    job, layer = i64_array(job_at, (NUM_JOB,)), i64_array(layer_at, (NUM_LAYER,))
+    window = i64_array(layer[Layer.WINDOW], (NUM_WINDOW,))
+    rows, threads, kv_heads = job[Job.ROWS], job[Job.THREADS], job[Job.KV_HEADS]
+    ahead, end = ahead_of(layer[Layer.OUTPUT], rows, thread, threads)
+    total = window[Window.ROW_BLOCKS] * window[Window.SPLITS] * kv_heads
+    task = take(phase, total, thread, threads)
+    while task >= 0:
+        attend(job, layer, window, task // kv_heads, task % kv_heads, scratch)
+        finish(phase)
+        task = take(phase, total, thread, threads)
+    wait(phase, total, ahead, end)
+    phase += job[Job.PHASE_BYTES]
     total = (rows + ROWS_PER_TASK - 1) // ROWS_PER_TASK
-    task = take(phase, total)
+    task = take(phase, total, thread, threads)
     while task >= 0:
         first = task * ROWS_PER_TASK
         merge(job, window, first, min(first + ROWS_PER_TASK, rows))
         finish(phase)
-        task = take(phase, total)
-    wait(phase, total)
-
-
-@inlined
-def _layer(job_at, layer_at, window_at, phase, scratch):
-    """One decoder layer, from the residual stream to the residual stream."""
-    job, layer = i64_array(job_at, (NUM_JOB,)), i64_array(layer_at, (NUM_LAYER,))
-    rows, threads = job[Job.ROWS], job[Job.THREADS]
-    hidden, inner = job[Job.HIDDEN], job[Job.INNER]
-    attended = job[Job.HEADS] * job[Job.DIM]
-    outputs = attended + 2 * job[Job.KV_HEADS] * job[Job.DIM]
-    bias = layer[Layer.QKV_BIAS]
-    each_row(INPUT_NORM, job_at, layer_at, phase)
-    linear(
-        BIAS if bias != 0 else STORE, phase + PHASE_BYTES, threads, rows, job[Job.NORMED],
-        hidden * ACTIVATION_BYTES, layer[Layer.QKV], layer[Layer.QKV_SCALES], hidden, outputs, bias,
-        job[Job.QKV], outputs * 4, scratch,
-    )  # fmt: skip
-    each_row(PLACE, job_at, layer_at, phase + 2 * PHASE_BYTES)
-    _attend_rows(job_at, layer_at, window_at, phase + 3 * PHASE_BYTES, scratch)
-    merge_rows(job_at, window_at, phase + 4 * PHASE_BYTES)
-    linear(
-        ADD, phase + 5 * PHASE_BYTES, threads, rows, job[Job.ATTENDED], attended * ACTIVATION_BYTES,
-        layer[Layer.OUTPUT], layer[Layer.OUTPUT_SCALES], attended, hidden, 0, job[Job.X],
-        hidden * 4, scratch,
-    )  # fmt: skip
-    each_row(MLP_NORM, job_at, layer_at, phase + 6 * PHASE_BYTES)
-    linear(
-        GATE, phase + 7 * PHASE_BYTES, threads, rows, job[Job.NORMED], hidden * ACTIVATION_BYTES,
-        layer[Layer.GATE_UP], layer[Layer.GATE_UP_SCALES], hidden, 2 * inner, 0, job[Job.GATED],
-        inner * ACTIVATION_BYTES, scratch,
-    )  # fmt: skip
-    linear(
-        ADD, phase + 8 * PHASE_BYTES, threads, rows, job[Job.GATED], inner * ACTIVATION_BYTES,
-        layer[Layer.DOWN], layer[Layer.DOWN_SCALES], inner, hidden, 0, job[Job.X], hidden * 4,
-        scratch,
-    )  # fmt: skip
+        task = take(phase, total, thread, threads)
+    wait(phase, total, ahead, end)
 
 
 @inlined
 def step(address, thread):
-    """This thread's part of a step: all rows through all layers."""
+    """A thread's part of a step: all rows through all layers."""
     job = i64_array(address, (NUM_JOB,))
+    rows, threads, size = job[Job.ROWS], job[Job.THREADS], job[Job.PHASE_BYTES]
     scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
-    phase = job[Job.COUNTERS]
-    each_row(EMBED, address, 0, phase)
-    phase += PHASE_BYTES
-    for number in range(job[Job.NUM_LAYERS]):
-        layer = job[Job.LAYERS] + number * (8 * NUM_LAYER)
-        window = i64_array(layer, (NUM_LAYER,))[Layer.WINDOW]
-        _layer(address, layer, job[Job.WINDOWS] + window * (8 * NUM_WINDOW), phase, scratch)
-        phase += PHASES_PER_LAYER * PHASE_BYTES
-    each_row(FINAL_NORM, address, 0, phase)
+    at, phase = job[Job.LAYERS], job[Job.COUNTERS]
+    each_row(EMBED, address, 0, job[Job.HEAD], phase, thread)
+    for _ in range(job[Job.NUM_LAYERS]):
+        layer = i64_array(at, (NUM_LAYER,))
+        qkv, gate_up, phase = layer[Layer.QKV], layer[Layer.GATE_UP], phase + size
+        each_row(INPUT_NORM, address, at, qkv, phase, thread)
+        linear(qkv, phase + size, thread, threads, rows, scratch)
+        each_row(PLACE, address, at, layer[Layer.OUTPUT], phase + 2 * size, thread)
+        attention(address, at, phase + 3 * size, thread, scratch)
+        linear(layer[Layer.OUTPUT], phase + 5 * size, thread, threads, rows, scratch)
+        each_row(MLP_NORM, address, at, gate_up, phase + 6 * size, thread)
+        linear(gate_up, phase + 7 * size, thread, threads, rows, scratch)
+        linear(layer[Layer.DOWN], phase + 8 * size, thread, threads, rows, scratch)
+        at, phase = at + 8 * NUM_LAYER, phase + (PHASES_PER_LAYER - 1) * size
+    each_row(FINAL_NORM, address, 0, job[Job.HEAD], phase + size, thread)
 
 
 @inlined
 def logits(address, thread):
-    """This thread's part of logits: rows of the pool times the output head."""
+    """A thread's part of logits: rows of the pool times the output head."""
     job = i64_array(address, (NUM_JOB,))
-    rows, hidden, vocab = job[Job.ROWS], job[Job.HIDDEN], job[Job.VOCAB]
     scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
-    phase = job[Job.COUNTERS]
-    each_row(GATHER, address, 0, phase)
-    linear(
-        STORE, phase + PHASE_BYTES, job[Job.THREADS], rows, job[Job.NORMED],
-        hidden * ACTIVATION_BYTES, job[Job.HEAD], job[Job.HEAD_SCALES], hidden, vocab, 0,
-        job[Job.LOGITS], vocab * 4, scratch,
-    )  # fmt: skip
+    phase, head = job[Job.COUNTERS], job[Job.HEAD]
+    each_row(GATHER, address, 0, head, phase, thread)
+    phase += job[Job.PHASE_BYTES]
+    linear(head, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)

@@ -18,9 +18,8 @@ import numpy as np
 from ramet.kernels.cpu.fused.jit import inlined, jit
 from ramet.kernels.cpu.fused.jobs import perform
 from ramet.kernels.cpu.fused.lanes import fetch_add, give_way, pause, peek, poke
+from ramet.kernels.cpu.fused.phases import LINE
 
-LINE = 64
-"""Bytes of a cache line; what threads write apart lies in lines apart."""
 _GATE, _INSIDE, _KIND, _JOB, _ASLEEP = 0, LINE, 2 * LINE, 2 * LINE + 8, 3 * LINE
 _LOOKS = 1500
 """How often a thread looks for the next step before it sleeps; about a millisecond of quiet."""
@@ -41,10 +40,10 @@ def _wait_for_step(control, seen, thread):
             fetch_add(control + _INSIDE, -1)
         looks += 1
         if looks > _LOOKS:
-            poke(control + _ASLEEP + thread * 64, 1)
+            poke(control + _ASLEEP + thread * LINE, 1)
             if peek(control + _GATE) == gate:
                 return -1
-            poke(control + _ASLEEP + thread * 64, 0)
+            poke(control + _ASLEEP + thread * LINE, 0)
             looks = 0
         for _ in range(20):
             pause()
