@@ -26,7 +26,6 @@ class FusedModel:
         spec: ModelSpec,
         weights: Mapping[str, torch.Tensor],
         num_slots: int,
-        cache: Path | None,
     ) -> None:
         check_weights(weights, spec)
         frequencies = inverse_frequencies(spec.rope, spec.head_dim)
