@@ -1,0 +1,64 @@
+"""The numbers of the fused decoder in plain torch: int8 weights, bfloat16 where it rounds."""
+
+from __future__ import annotations
+
+import torch
+
+from ramet.kernels import ops, reference
+from ramet.runtime.model.runner import ModelRunner
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """float32 that bfloat16 can hold."""
+    return x.bfloat16().float()
+
+
+def dequantised(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same weights, each matrix as its int8 values times their scales."""
+    found = {}
+    for name, tensor in weights.items():
+        found[name] = tensor.float()
+        if tensor.dim() == 2:
+            values, scales = reference.quantise(tensor)
+            found[name] = values.float() * scales.unsqueeze(1)
+    return found
+
+
+class QuantisedRunner(ModelRunner):
+    """A float32 runner whose operators round what the fused decoder rounds."""
+
+    def __init__(self, spec, weights, num_slots, monkeypatch):
+        super().__init__(
+            spec, dequantised(weights), num_slots=num_slots, dtype=torch.float32, device="cpu"
+        )
+        self._patch = monkeypatch
+
+    def forward(self, batch):
+        with self._patch.context() as patch:
+            patch.setattr(ops, "linear", _linear)
+            patch.setattr(ops, "gated_mlp", _gated_mlp)
+            patch.setattr(ops, "write_kv", _write_kv)
+            patch.setattr(ops, "tree_attention", _tree_attention)
+            super().forward(batch)
+
+    def logits(self, slots):
+        with self._patch.context() as patch:
+            patch.setattr(ops, "linear", _linear)
+            return super().logits(slots)
+
+
+def _linear(x, weight, bias=None):
+    return torch.nn.functional.linear(rounded(x), weight, bias)
+
+
+def _gated_mlp(x, gate_up, down):
+    gate, up = _linear(x, gate_up).chunk(2, dim=-1)
+    return _linear(torch.nn.functional.silu(gate) * up, down)
+
+
+def _write_kv(k_pool, v_pool, k, v, slots):
+    reference.write_kv(k_pool, v_pool, rounded(k), rounded(v), slots)
+
+
+def _tree_attention(q, k_pool, v_pool, plan, scale, window=None):
+    return reference.tree_attention(rounded(q), k_pool, v_pool, plan, scale, window)

@@ -1,0 +1,166 @@
+"""The fused decoder against the same numbers in plain torch, however the rows are cut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from quantised import QuantisedRunner
+
+from ramet.runtime.errors import InvalidArgument
+from ramet.runtime.model.runner import ModelRunner
+from ramet.runtime.model.spec import ModelSpec
+from ramet.runtime.model.tiny import tiny_config, tiny_weights
+
+SLOTS = 2048
+
+
+def ids(count, vocab, seed=0):
+    source = random.Random(seed)
+    return [source.randrange(vocab) for _ in range(count)]
+
+
+def fused(config, weights=None):
+    spec = ModelSpec.from_config(config)
+    weights = weights or tiny_weights(spec, seed=7)
+    return ModelRunner(spec, weights, num_slots=SLOTS, dtype=torch.int8, device="cpu"), weights
+
+
+def near(got, wanted):
+    """Sums in another order may round another way: rarely, and by one unit of bfloat16."""
+    assert torch.isfinite(got).all()
+    difference = (got - wanted).abs()
+    assert difference.mean() < 0.01 * wanted.std()
+    assert difference.max() < 0.15 * wanted.std()
+
+
+@pytest.fixture
+def pair(monkeypatch):
+    """The fused decoder of a config, and the same in plain torch."""
+
+    def make(config):
+        ours, weights = fused(config)
+        return ours, QuantisedRunner(ModelSpec.from_config(config), weights, SLOTS, monkeypatch)
+
+    return make
+
+
+def test_each_family_equals_plain_torch(family_config, forest, pair):
+    ours, plain = pair(family_config)
+    prompt = ids(70, ours.vocab_size)
+    whole = forest(SLOTS).grow(None, prompt)
+    for runner in (ours, plain):
+        runner.forward(forest(SLOTS).batch([(whole, 0, len(prompt))]))
+    wanted = plain.logits(whole.slots)
+    assert wanted.std() > 0.5
+    got = ours.logits(whole.slots)
+    assert got.dtype == torch.float32
+    near(got, wanted)
+
+
+def test_in_pieces_it_computes_the_same(family_config, forest, pair):
+    ours, plain = pair(family_config)
+    prompt = ids(70, ours.vocab_size)
+    trees = forest(SLOTS)
+    pieces = trees.grow(None, prompt)
+    for start in range(0, 70, 9):
+        ours.forward(trees.batch([(pieces, start, min(start + 9, 70))]))
+    plain.forward(trees.batch([(pieces, 0, 70)]))
+    near(ours.logits(pieces.slots), plain.logits(pieces.slots))
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 13, 15, 29, 64, 100, 300])
+def test_any_number_of_forks_over_a_prefix(forest, pair, rows, page_size):
+    ours, plain = pair(tiny_config())
+    trees = forest(SLOTS, page_size=page_size, seed=rows)
+    root = trees.grow(None, ids(75, 259, 1))
+    tails = [trees.grow(root, ids(3, 259, 10 + i)) for i in range(rows)]
+    slots = [slot for tail in tails for slot in tail.slots]
+    for runner in (ours, plain):
+        runner.forward(trees.batch([(root, 0, 75)]))
+        for step in range(3):
+            runner.forward(trees.batch([(tail, step, step + 1) for tail in tails]))
+    near(ours.logits(slots), plain.logits(slots))
+
+
+def test_decode_rows_beside_a_prefill_chunk(forest, pair):
+    ours, plain = pair(tiny_config())
+    trees = forest(SLOTS)
+    root = trees.grow(None, ids(40, 259, 1))
+    tails = [trees.grow(root, ids(6, 259, 10 + i)) for i in range(12)]
+    fresh = trees.grow(None, ids(18, 259, 2))
+    for runner in (ours, plain):
+        runner.forward(trees.batch([(root, 0, 40)]))
+        for step in range(6):
+            rows = [(tail, step, step + 1) for tail in tails]
+            runner.forward(trees.batch([*rows, (fresh, step * 3, step * 3 + 3)]))
+    for node in [*tails, fresh]:
+        near(ours.logits(node.slots), plain.logits(node.slots))
+
+
+def test_reads_of_a_shared_segment_are_told(forest):
+    ours, _ = fused(tiny_config())
+    trees = forest(SLOTS, page_size=SLOTS)
+    root = trees.grow(None, ids(30, 259))
+    ours.forward(trees.batch([(root, 0, 30)]))
+    tails = [trees.grow(root, [i]) for i in range(20)]
+    ours.gathered = []
+    ours.forward(trees.batch([(tail, 0, 1) for tail in tails]))
+    assert sum(length for _, length in ours.gathered) == tiny_config()["num_hidden_layers"] * 50
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_logits_belong_to_the_caller(forest, rows):
+    ours, _ = fused(tiny_config())
+    root = forest(SLOTS).grow(None, ids(4, 259))
+    ours.forward(forest(SLOTS).batch([(root, 0, 4)]))
+    logits = ours.logits(root.slots[:rows])
+    before = logits.clone()
+    logits[0, 0] = -torch.inf
+    assert torch.equal(ours.logits(root.slots[:rows]), before)
+
+
+def test_the_same_step_gives_the_same_bits(forest):
+    ours, _ = fused(tiny_config())
+    trees = forest(SLOTS)
+    found = []
+    for _ in range(3):
+        node = trees.grow(None, ids(60, 259))
+        ours.forward(trees.batch([(node, 0, 60)]))
+        found.append(ours.logits(node.slots))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_no_rows_and_no_slots(forest):
+    ours, _ = fused(tiny_config())
+    ours.forward(forest(SLOTS).batch([]))
+    assert ours.logits([]).shape == (0, 259)
+
+
+def test_an_overflow_stays_with_its_own_rows(forest):
+    config = tiny_config()
+    _, weights = fused(config)
+    weights["model.embed_tokens.weight"][7] = 3e38
+    ours, _ = fused(config, weights)
+    trees = forest(SLOTS)
+    broken, sound = trees.grow(None, [7, 1, 2]), trees.grow(None, [5, 1, 2])
+    ours.forward(trees.batch([(sound, 0, 3)]))
+    wanted = ours.logits(sound.slots)
+    ours.forward(trees.batch([(broken, 0, 3), (sound, 0, 3)]))
+    assert not torch.isfinite(ours.logits(broken.slots)).all()
+    torch.testing.assert_close(ours.logits(sound.slots), wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_weights_that_are_not_finite_are_refused():
+    _, weights = fused(tiny_config())
+    weights["model.layers.1.mlp.down_proj.weight"][3, 5] = torch.nan
+    with pytest.raises(InvalidArgument, match=r"layers\.1.*not all.*finite"):
+        fused(tiny_config(), weights)
+
+
+def test_bytes_per_token_are_those_of_bfloat16():
+    spec = ModelSpec.from_config(tiny_config())
+    assert ModelRunner.bytes_per_token(spec, torch.int8) == 2 * (2 * 2 * 2 * 16 + 64)
