@@ -1,4 +1,4 @@
-"""What a job is told: lines of int64 numbers, most of them addresses, and the names of their places.
+"""What a job is told: lines of int64 numbers, most of them addresses, and their places' names.
 
 `decoder` writes them, `step` reads them; they stay where they are from step to step.
 """
@@ -110,3 +110,6 @@ class Window(enum.IntEnum):
     """Address of int64 `[blocks * splits + 1]`."""
     ROW_BLOCKS = enum.auto()
     SPLITS = enum.auto()
+
+
+NUM_JOB, NUM_LAYER, NUM_WINDOW = len(Job), len(Layer), len(Window)

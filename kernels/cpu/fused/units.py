@@ -160,7 +160,7 @@ def _place(
         piece = length
         if state[1] < splits - 1:
             room = mine[_COST] * (state[1] + 1) // splits - state[0]
-            fits = room // width - _UNIT_KEYS
+            fits = room // width
             if fits < length:
                 # To the nearest whole number of tiles, which begin where a block of slots does.
                 skipped = slot % LANES
@@ -170,7 +170,7 @@ def _place(
             unit = units[mine[_AT]]
             unit[0], unit[1], unit[2], unit[3], unit[4] = slot, piece, first, last, key_pos
             mine[_AT] += 1
-            state[0] += width * (piece + _UNIT_KEYS)
+            state[0] += width * (piece if piece < length else piece + _UNIT_KEYS)
         slot, key_pos, length = slot + piece, key_pos + piece, length - piece
         if length > 0:
             state[1] += 1
