@@ -23,6 +23,7 @@ from ramet.kernels.cpu.fused.lanes import (
     bf16_bits,
     f32_array,
     fetch_add,
+    i32_array,
     i64_array,
     u16_array,
 )
@@ -57,7 +58,8 @@ _WEIGHT_BYTES = KEYS * ACTIVATION_BYTES
 _SLOT_BYTES = LANES * 2
 """From the values of a slot to those of the next, in a strip of 16 dimensions."""
 
-# The scratch: weights, sums of sixteen lanes, maxima, scores, weighted values.
+# The scratch: weights, sums of sixteen lanes, maxima, scores, weighted values, then the keys and the
+# values of scattered slots.
 _SUMS = ROWS * _WEIGHT_BYTES
 _MAXIMA = _SUMS + BLOCK_QUERIES * LANES * 4
 _SCORES = _MAXIMA + BLOCK_QUERIES * 4
@@ -66,6 +68,12 @@ _VALUES = _SCORES + ROWS * _SCORE_BYTES
 
 def scratch_bytes(padded: int) -> int:
     """Bytes of scratch that a thread needs, for heads filled up to a size."""
+    return _VALUES + (BLOCK_QUERIES + ROWS + KEYS) * padded * 4
+
+
+@inlined
+def _gathered(padded):
+    """Where in the scratch the keys of scattered slots go; their values follow."""
     return _VALUES + (BLOCK_QUERIES + ROWS) * padded * 4
 
 
@@ -197,17 +205,18 @@ def _cut(
 
 
 @inlined
-def _read(scratch, unit, first_row, positions, q, k, v, strip, padded, factor, group, size):
-    """One unit: its rows over its keys."""
-    slot, length = unit[0], unit[1]
-    start, end = (unit[2] - first_row) * group, (unit[3] - first_row) * group
-    lowest, highest = positions[unit[2] - first_row], positions[unit[2] - first_row]
-    for row in range(unit[2] - first_row + 1, unit[3] - first_row):
+def _read(
+    scratch, slot, length, start, end, key_pos, positions, q, k, v, strip, padded, factor, group,
+    size,
+):  # fmt: skip
+    """The queries `start..end-1` of the block over `length` keys from `slot` on."""
+    lowest, highest = positions[start // group], positions[start // group]
+    for row in range(start // group + 1, end // group):
         lowest, highest = min(lowest, positions[row]), max(highest, positions[row])
     for base in range(slot // LANES * LANES, slot + length, KEYS):
         low, high = max(slot - base, 0), min(slot + length - base, KEYS)
-        key_pos = unit[4] + base - slot
-        seen = key_pos + KEYS - 1 <= lowest and (size == 0 or key_pos > highest - size)
+        first_pos = key_pos + base - slot
+        seen = first_pos + KEYS - 1 <= lowest and (size == 0 or first_pos > highest - size)
         keys, values = k + base * (padded * 2), v + base * _SLOT_BYTES
         for query in range(start, end, ROWS):
             count = min(ROWS, end - query)
@@ -217,8 +226,59 @@ def _read(scratch, unit, first_row, positions, q, k, v, strip, padded, factor, g
             else:
                 _cut(
                     scratch, count, query, here, keys, values, strip, padded, factor, low, high,
-                    positions, group, key_pos, size,
+                    positions, group, first_pos, size,
                 )  # fmt: skip
+
+
+@inlined
+def _run_of(units, index, group):
+    """One past the last unit that is worth copying to one tile together with this one: short ones
+    of the same rows whose positions follow each other."""
+    first, total = units[index], 0
+    # Copying a slot costs about as much as four queries that read it alone, in a tile of its own.
+    most = min(KEYS // 2, 2 + (first[3] - first[2]) * group // 4)
+    while index < units.shape[0]:
+        unit = units[index]
+        if (
+            unit[1] <= 0 or unit[1] > most or total + unit[1] > KEYS
+            or unit[2] != first[2] or unit[3] != first[3] or unit[4] != first[4] + total
+        ):  # fmt: skip
+            break
+        total += unit[1]
+        index += 1
+    return index
+
+
+@inlined
+def _copy_slot(k, v, strip, slot, keys, values, to, padded):
+    """Copy a slot's keys and values to the scratch's slot `to`."""
+    for step in range(padded // PAIR):
+        source = k + ((slot // LANES * (padded // PAIR) + step) * LANES + slot % LANES) * (2 * PAIR)
+        target = keys + ((to // LANES * (padded // PAIR) + step) * LANES + to % LANES) * (2 * PAIR)
+        if PAIR == 2:
+            i32_array(target, (1,))[0] = i32_array(source, (1,))[0]
+        else:
+            u16_array(target, (1,))[0] = u16_array(source, (1,))[0]
+    for j in range(padded // LANES):
+        source = u16_array(v + j * strip + slot // PAIR * (PAIR * _SLOT_BYTES), (LANES, PAIR))
+        target = values + (j * KEYS + to // PAIR * PAIR) * _SLOT_BYTES
+        pairs = u16_array(target, (LANES, PAIR))
+        for lane in range(LANES):
+            pairs[lane, to % PAIR] = source[lane, slot % PAIR]
+            if PAIR == 2 and to % 2 == 0:
+                # Its weight will be zero, unless another slot comes here.
+                pairs[lane, 1] = np.uint16(0)
+
+
+@inlined
+def _gather(units, index, after, k, v, strip, keys, values, padded):
+    """Copy the slots of units to one tile in the scratch; how many there are."""
+    to = 0
+    for number in range(index, after):
+        for slot in range(units[number, 0], units[number, 0] + units[number, 1]):
+            _copy_slot(k, v, strip, slot, keys, values, to, padded)
+            to += 1
+    return to
 
 
 @inlined
@@ -228,28 +288,45 @@ def attend(job, layer, window, part, head, scratch):
     block_rows = max(1, BLOCK_QUERIES // group)
     first = part // window[Window.SPLITS] * block_rows
     queries = min(block_rows, rows - first) * group
+    _clear(scratch, queries, padded)
+    positions = i64_array(job[Job.POSITIONS] + first * 8, (rows - first,))
+    q = (head * job[Job.CAPACITY] + first) * group * padded * ACTIVATION_BYTES + job[Job.QUERIES]
+    pool = head * job[Job.BLOCKS] * (LANES * 2) * padded
+    factor = f32_array(job[Job.EPS], (2,))[1] * _LOG2_E
+    ends = i64_array(window[Window.OFFSETS] + part * 8, (2,))
+    units = i64_array(window[Window.UNITS], (ends[1], 5))
+    index = ends[0]
+    while index < ends[1]:
+        slot, length, key_pos = units[index, 0], units[index, 1], units[index, 4]
+        start, end = (units[index, 2] - first) * group, (units[index, 3] - first) * group
+        k, v = layer[Layer.KEYS] + pool, layer[Layer.VALUES] + pool
+        strip = job[Job.BLOCKS] * LANES * _SLOT_BYTES
+        after = _run_of(units, index, group)
+        if after > index + 1:
+            keys = scratch + _gathered(padded)
+            values = keys + KEYS * padded * 2
+            length = _gather(units, index, after, k, v, strip, keys, values, padded)
+            slot, k, v, strip = 0, keys, values, KEYS * _SLOT_BYTES
+        if length > 0:
+            _read(
+                scratch, slot, length, start, end, key_pos, positions, q, k, v, strip, padded,
+                factor, group, window[Window.SIZE],
+            )  # fmt: skip
+        index = max(after, index + 1)
+    split = part % window[Window.SPLITS]
+    place = ((split * job[Job.KV_HEADS] + head) * rows + first) * group
+    _leave(job, scratch, place, queries, padded)
+
+
+@inlined
+def _clear(scratch, queries, padded):
+    """Nothing has been seen yet."""
     maxima = f32_array(scratch + _MAXIMA, (BLOCK_QUERIES,))
     for query in range(queries):
         maxima[query] = _NOTHING
         fill_16(scratch + _SUMS + query * (LANES * 4), _ZERO)
     for j in range((queries + ROWS) * padded // LANES):
         fill_16(scratch + _VALUES + j * (LANES * 4), _ZERO)
-    positions = i64_array(job[Job.POSITIONS] + first * 8, (rows - first,))
-    q = (head * job[Job.CAPACITY] + first) * group * padded * ACTIVATION_BYTES
-    pool = head * job[Job.BLOCKS] * (LANES * 2) * padded
-    strip = job[Job.BLOCKS] * LANES * _SLOT_BYTES
-    factor = f32_array(job[Job.EPS], (2,))[1] * _LOG2_E
-    ends = i64_array(window[Window.OFFSETS] + part * 8, (2,))
-    for index in range(ends[0], ends[1]):
-        unit = i64_array(window[Window.UNITS] + index * 40, (5,))
-        if unit[1] > 0:
-            _read(
-                scratch, unit, first, positions, job[Job.QUERIES] + q, layer[Layer.KEYS] + pool,
-                layer[Layer.VALUES] + pool, strip, padded, factor, group, window[Window.SIZE],
-            )  # fmt: skip
-    split = part % window[Window.SPLITS]
-    place = ((split * job[Job.KV_HEADS] + head) * rows + first) * group
-    _leave(job, scratch, place, queries, padded)
 
 
 @inlined
