@@ -9,7 +9,7 @@ from ramet.kernels.cpu.fused.attention import attend, merge, scratch_bytes, writ
 from ramet.kernels.cpu.fused.fields import Job, Layer, Window
 from ramet.kernels.cpu.fused.jit import jit
 from ramet.kernels.cpu.fused.lanes import DOT, i64_array
-from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, ROWS
+from ramet.kernels.cpu.fused.tile import ROWS
 from ramet.kernels.cpu.fused.units import build_units, most_parts
 from ramet.kernels.plan import AttentionPlan
 

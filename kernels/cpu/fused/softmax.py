@@ -16,7 +16,6 @@ from ramet.kernels.cpu.fused.jit import has
 from ramet.kernels.cpu.fused.lanes import (
     BF16,
     DOT,
-    F32,
     FLOATS,
     I16,
     I32,
@@ -47,9 +46,7 @@ def _exp2(code: Code, x: Any) -> Any:
     if _SCALES:
         floor, always = ir.Constant(I32, 9), ir.Constant(I16, -1)
         as_set = ir.Constant(I32, 4)
-        rest = code.call(
-            "llvm.x86.avx512.mask.reduce.ps.512", FLOATS, x, floor, x, always, as_set
-        )
+        rest = code.call("llvm.x86.avx512.mask.reduce.ps.512", FLOATS, x, floor, x, always, as_set)
         value = _polynomial(code, rest)
         return code.call(
             "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, value, x, value, always, as_set
@@ -121,9 +118,7 @@ def _highest(vectors: int, masked: bool) -> Any:
                 values[index] = builder.select(seen, values[index], hidden)
                 code.store(values[index], place)
         while len(values) > 1:
-            values = [
-                _larger(code, a, b) for a, b in zip(values[::2], values[1::2], strict=True)
-            ]
+            values = [_larger(code, a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
         return _across(code, values[0], lambda a, b: _larger(code, a, b))
 
     if not masked:
@@ -247,7 +242,9 @@ def add_16(_context: Any, source: Any, factor: Any, target: Any) -> Any:
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         source, factor, goal = arguments
         code = Code(builder)
-        values = code.fma(code.load(source, FLOATS, 4), code.splat(factor), code.load(goal, FLOATS, 4))
+        values = code.fma(
+            code.load(source, FLOATS, 4), code.splat(factor), code.load(goal, FLOATS, 4)
+        )
         code.store(values, goal)
         return context.get_dummy_value()
 
@@ -268,4 +265,3 @@ def round_16(_context: Any, source: Any, target: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), write
-

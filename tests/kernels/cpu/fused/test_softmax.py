@@ -62,7 +62,9 @@ def test_hidden_scores_become_minus_infinity(low, high):
 
 
 def test_activations_are_rounded_to_even():
-    values = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-9, 3e38, 0.0, math.inf, math.nan, 1.0] * 2)
+    values = np.array(
+        [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-9, 3e38, 0.0, math.inf, math.nan, 1.0] * 2
+    )
     values = values.astype(np.float32)
     out = np.zeros(16, dtype=np.uint32)
     _round(values.ctypes.data, out.ctypes.data)

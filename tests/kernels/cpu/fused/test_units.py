@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_few_rows_over_many_keys_are_split_evenly(threads):
     items = np.array([[3, 4000, 0, 1, 0]], dtype=np.int64).T.copy()
     units, offsets, splits = build_units(items, np.array([3999]), 3, 3, 0, threads)
     assert splits == 1 if threads == 1 else 3 * splits >= 4 * threads
-    lengths = [int(units[a:b, 1].sum()) for a, b in zip(offsets, offsets[1:], strict=False)]
+    lengths = [int(units[a:b, 1].sum()) for a, b in itertools.pairwise(offsets)]
     assert max(lengths) - min(lengths) <= 4000 // splits // 2 + 64
     assert all(unit[0] % 64 == 0 for unit in units[1:] if unit[1])
 
