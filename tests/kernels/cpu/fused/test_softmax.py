@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from ramet.kernels.cpu.fused import softmax
 from ramet.kernels.cpu.fused.jit import jit
-from ramet.kernels.cpu.fused.lanes import f32_array
+from ramet.kernels.cpu.fused.lanes import DOT, f32_array
 from ramet.kernels.cpu.fused.softmax import exp2
 
 
@@ -62,15 +63,10 @@ def test_hidden_scores_become_minus_infinity(low, high):
 
 
 def test_activations_are_rounded_to_even():
-    values = np.array(
-        [1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-9, 3e38, 0.0, math.inf, math.nan, 1.0] * 2
-    )
-    values = values.astype(np.float32)
-    out = np.zeros(16, dtype=np.uint32)
-    _round(values.ctypes.data, out.ctypes.data)
-    if softmax.DOT:
-        out = out.view(np.uint16)[:16].astype(np.uint32) << 16
-    got = out.view(np.float32)[:8].tolist()
-    assert got[:6] == [1.0, 1 + 2**-6, -1.0, 3.0040553e38, 0.0, math.inf] or got[3] > 2.9e38
-    assert got[:3] == [1.0, 1 + 2**-6, -1.0]
-    assert math.isnan(got[6])
+    values = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-9, 3e38, 3.4e38, 0.0, math.inf, 0.1])
+    values = torch.cat([values, -values])
+    out = torch.zeros(16, dtype=torch.bfloat16 if DOT else torch.float32)
+    _round(values.data_ptr(), out.data_ptr())
+    assert torch.equal(out.float(), values.bfloat16().float())
+    _round(values.fill_(math.nan).data_ptr(), out.data_ptr())
+    assert bool(out.isnan().all())
