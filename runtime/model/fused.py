@@ -8,6 +8,7 @@ import torch
 
 from ramet.kernels import ops
 from ramet.kernels.decoder import DecoderShape
+from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.attention_plan import Rows, build_plan
 from ramet.runtime.model.layers import layer_tensors
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows
@@ -18,7 +19,7 @@ from ramet.runtime.model.weights import check_weights
 class FusedModel:
     """Weights and KV memory of a model in int8, as `ops.decoder` computes it.
 
-    Raises InvalidArgument if a tensor is missing or misshapen.
+    Raises InvalidArgument if a tensor is missing, misshapen or not finite.
     """
 
     def __init__(
@@ -29,15 +30,19 @@ class FusedModel:
     ) -> None:
         check_weights(weights, spec)
         frequencies = inverse_frequencies(spec.rope, spec.head_dim)
-        self._decoder = ops.decoder(
-            decoder_shape(spec),
-            (layer_tensors(spec, layer, weights) for layer in range(spec.num_layers)),
-            weights["model.embed_tokens.weight"],
-            weights["model.norm.weight"],
-            None if spec.tied_embeddings else weights["lm_head.weight"],
-            lambda positions: rope_rows(positions, frequencies, spec.rope, torch.float32),
-            num_slots,
-        )
+        layers = (layer_tensors(spec, layer, weights) for layer in range(spec.num_layers))
+        try:
+            self._decoder = ops.decoder(
+                decoder_shape(spec),
+                layers,
+                weights["model.embed_tokens.weight"],
+                weights["model.norm.weight"],
+                None if spec.tied_embeddings else weights["lm_head.weight"],
+                lambda positions: rope_rows(positions, frequencies, spec.rope, torch.float32),
+                num_slots,
+            )
+        except ValueError as error:
+            raise InvalidArgument(f"weights: {error}") from error
 
     def forward(self, batch: Rows, gathered: list[tuple[int, int]] | None) -> None:
         """Compute the batch's rows."""

@@ -90,10 +90,10 @@ class Decoder:
         self, embedding: torch.Tensor, final_norm: torch.Tensor, head: torch.Tensor | None
     ) -> None:
         job = self._job
-        ends = self._keep_matrix("embedding", pack(embedding))
+        ends = self._keep_matrix("embedding", pack(embedding, "embedding"))
         job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES] = ends
         if head is not None:
-            ends = self._keep_matrix("head", pack(head))
+            ends = self._keep_matrix("head", pack(head, "head"))
         line = self._linears[-1]
         line[Linear.MODE], line[Linear.INPUTS] = linear.STORE, self.shape.hidden
         line[Linear.VALUES], line[Linear.SCALES] = ends
@@ -115,7 +115,7 @@ class Decoder:
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
-        line, shape = self._layers[number], self.shape
+        line = self._layers[number]
         for place, name in (
             (Layer.INPUT_NORM, "input_norm"),
             (Layer.Q_NORM, "q_norm"),
@@ -124,23 +124,24 @@ class Decoder:
         ):
             line[place] = self._keep_floats(f"{number}.{name}", getattr(layer, name))
         bias = self._keep_floats(f"{number}.qkv_bias", layer.qkv_bias)
-        activation = ACTIVATION_BYTES * shape.inner
-        for index, (place, matrix, mode, stride) in enumerate(
-            (
-                (Layer.QKV, pack(layer.qkv), linear.BIAS if bias else linear.STORE, 0),
-                (Layer.OUTPUT, pack(layer.output), linear.ADD, 4 * shape.hidden),
-                (Layer.GATE_UP, pack_gated(layer.gate_up), linear.GATE, activation),
-                (Layer.DOWN, pack(layer.down), linear.ADD, 4 * shape.hidden),
-            )
-        ):
+        kinds = (
+            (Layer.QKV, layer.qkv, linear.BIAS if bias else linear.STORE),
+            (Layer.OUTPUT, layer.output, linear.ADD),
+            (Layer.GATE_UP, layer.gate_up, linear.GATE),
+            (Layer.DOWN, layer.down, linear.ADD),
+        )
+        for index, (place, weight, mode) in enumerate(kinds):
             product = self._linears[4 * number + index]
             line[place] = product.ctypes.data
+            name = f"layers.{number}.{place.name.lower()}"
+            matrix = (pack_gated if mode == linear.GATE else pack)(weight, name)
             product[Linear.MODE] = mode
-            name = f"{number}.{place.name}"
             product[Linear.VALUES], product[Linear.SCALES] = self._keep_matrix(name, matrix)
             product[Linear.INPUTS], product[Linear.OUTPUTS] = matrix.inputs, matrix.outputs
             product[Linear.BIAS] = bias
-            product[Linear.TO_STRIDE] = stride or 4 * matrix.outputs
+            product[Linear.TO_STRIDE] = 4 * matrix.outputs
+            if mode == linear.GATE:
+                product[Linear.TO_STRIDE] = ACTIVATION_BYTES * self.shape.inner
         window = layer.window or 0
         if window not in self._windows:
             self._windows.append(window)

@@ -61,9 +61,9 @@ class Job(enum.IntEnum):
     GATED = enum.auto()
     """Activations `[capacity, inner]`."""
     PARTS = enum.auto()
-    """float32 `[splits, kv_heads, capacity * group, padded]`: unnormalised attention."""
+    """float32 `[splits, kv_heads, rows * group, padded]`: unnormalised attention."""
     MAXIMA = enum.auto()
-    """float32 `[splits, kv_heads, capacity * group]`."""
+    """float32 `[splits, kv_heads, rows * group]`."""
     SUMS = enum.auto()
     """The same shape."""
     BLIND = enum.auto()

@@ -110,6 +110,25 @@ class Code:
         """`a * b + c`, rounded once."""
         return self.call(f"llvm.fma.v{LANES}f32", FLOATS, a, b, c)
 
+    def narrow(self, values: Any, ints: Any) -> Any:
+        """float32 rounded to the nearest bfloat16, ties to even, as float32 bits, `ints`.
+
+        For processors that can't round so themselves: LLVM's own way calls into a library that
+        isn't there.
+        """
+        builder = self.builder
+        bits = builder.bitcast(values, ints)
+
+        def constant(value: int) -> Any:
+            return self.ints(value) if ints == INTS else ir.Constant(I32, value)
+
+        odd = builder.and_(builder.lshr(bits, constant(16)), constant(1))
+        up = builder.add(builder.add(bits, odd), constant(0x7FFF))
+        # Adding to a NaN's bits could make a number of it.
+        number = builder.fcmp_ordered("ord", values, values)
+        rounded = builder.select(number, up, builder.or_(bits, constant(0x400000)))
+        return builder.and_(rounded, constant(-0x10000))
+
     def widen(self, shorts: Any) -> Any:
         """bfloat16 bits, int16 lanes, as float32."""
         wide = self.builder.zext(shorts, INTS)
@@ -141,7 +160,10 @@ def bf16_bits(_context: Any, value: Any) -> Any:
     """A float32 rounded to the nearest bfloat16, ties to even, as its uint16 bits."""
 
     def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(builder.fptrunc(arguments[0], BF16), I16)
+        if DOT:
+            return builder.bitcast(builder.fptrunc(arguments[0], BF16), I16)
+        bits = Code(builder).narrow(arguments[0], I32)
+        return builder.trunc(builder.lshr(bits, ir.Constant(I32, 16)), I16)
 
     return types.uint16(types.float32), write
 

@@ -261,19 +261,7 @@ def round_16(_context: Any, source: Any, target: Any) -> Any:
         if DOT:
             code.store(_activations(code, values), arguments[1])
         else:
-            code.store(_rounded(code, values), arguments[1])
+            code.store(builder.bitcast(code.narrow(values, INTS), FLOATS), arguments[1])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), write
-
-
-def _rounded(code: Code, values: Any) -> Any:
-    """float32 rounded to the nearest bfloat16, ties to even."""
-    builder = code.builder
-    bits = builder.bitcast(values, INTS)
-    odd = builder.and_(builder.lshr(bits, code.ints(16)), code.ints(1))
-    up = builder.add(builder.add(bits, odd), code.ints(0x7FFF))
-    up = builder.and_(up, code.ints(-0x10000))
-    # Adding to a NaN's bits could make it infinity or worse.
-    numbers = builder.fcmp_ordered("ord", values, values)
-    return builder.select(numbers, builder.bitcast(up, FLOATS), values)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ramet.kernels.cpu.fused.attention import BLOCK_QUERIES, KEYS
+from ramet.kernels.cpu.fused.attention import BLOCK_QUERIES
+from ramet.kernels.cpu.fused.gather import KEYS, most_copied
 from ramet.kernels.cpu.fused.jit import inlined, jit
 from ramet.kernels.cpu.fused.lanes import LANES
 from ramet.kernels.cpu.fused.tile import ROWS
@@ -21,6 +22,8 @@ TASKS_PER_THREAD = 4
 # and a unit of few keys by what is around the products.
 _TILE_QUERIES = 4
 _UNIT_KEYS = 32
+_COPY_QUERIES = 64
+"""Where slots are copied before they are read, what that costs."""
 
 
 def most_parts(threads: int, kv_heads: int, group: int, rows: int) -> int:
@@ -73,10 +76,17 @@ def _clip(items, item, row_pos, first, last, window, known):
 
 
 @inlined
-def _width(rows, group):
+def _width(queries):
     """What each key of a unit costs."""
-    queries = rows * group
     return queries + _TILE_QUERIES * ((queries + ROWS - 1) // ROWS)
+
+
+@inlined
+def _cost(queries, length):
+    """What a unit costs."""
+    if length <= most_copied(queries):
+        return (_width(queries) + _COPY_QUERIES) * length
+    return _width(queries) * (length + _UNIT_KEYS)
 
 
 @jit
@@ -96,7 +106,7 @@ def _measure(items, row_pos, group, kv_heads, window, threads, work):
             if start < end:
                 work[block, _COUNT] += 1
                 work[block, _KEYS] += end - start
-                work[block, _COST] += _width(last - first, group) * (end - start + _UNIT_KEYS)
+                work[block, _COST] += _cost((last - first) * group, end - start)
     keys = 0
     for block in range(work.shape[0]):
         keys = max(keys, work[block, _KEYS])
@@ -155,12 +165,13 @@ def _place(
     slot, length, first, last, key_pos, group, block, splits, mine, state, units, offsets
 ):  # fmt: skip
     """Add a unit to a block; where it fills the part, in pieces of whole tiles."""
-    width = _width(last - first, group)
+    queries = (last - first) * group
+    width = _width(queries)
     while length > 0:
         piece = length
         if state[1] < splits - 1:
             room = mine[_COST] * (state[1] + 1) // splits - state[0]
-            fits = room // width - _UNIT_KEYS
+            fits = room // width
             if fits < length:
                 # To the nearest whole number of tiles, which begin where a block of slots does.
                 skipped = slot % LANES
@@ -170,7 +181,7 @@ def _place(
             unit = units[mine[_AT]]
             unit[0], unit[1], unit[2], unit[3], unit[4] = slot, piece, first, last, key_pos
             mine[_AT] += 1
-            state[0] += width * (piece + _UNIT_KEYS)
+            state[0] += width * piece if piece < length else _cost(queries, piece)
         slot, key_pos, length = slot + piece, key_pos + piece, length - piece
         if length > 0:
             state[1] += 1

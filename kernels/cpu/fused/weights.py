@@ -39,26 +39,27 @@ class PackedMatrix:
         return self.values.shape[0] * LANES // PANEL
 
 
-def pack(weight: torch.Tensor) -> PackedMatrix:
+def pack(weight: torch.Tensor, name: str = "weight") -> PackedMatrix:
     """Quantise and pack a float matrix `[outputs, inputs]`, `inputs` even.
 
     A row's scale is its largest magnitude over 127 (round to nearest; symmetric, per channel).
-    Raises ValueError for an odd number of inputs or a value that isn't finite.
+    Raises ValueError, with the matrix's `name`, for an odd number of inputs or a value that isn't
+    finite.
     """
-    return _pack([weight])
+    return _pack([weight], name)
 
 
-def pack_gated(gate_up: torch.Tensor) -> PackedMatrix:
+def pack_gated(gate_up: torch.Tensor, name: str = "weight") -> PackedMatrix:
     """Pack the two matrices of a gated MLP, `[2 * inner, inputs]`, gate's rows before up's: each
     panel has 16 outputs of the one, then the same 16 of the other."""
-    return _pack(gate_up.chunk(2))
+    return _pack(gate_up.chunk(2), name)
 
 
-def _pack(matrices: Sequence[torch.Tensor]) -> PackedMatrix:
+def _pack(matrices: Sequence[torch.Tensor], name: str) -> PackedMatrix:
     """Pack matrices of one shape, their blocks of 16 outputs taking turns."""
     count, (outputs, inputs) = len(matrices), matrices[0].shape
     if inputs % 2:
-        raise ValueError(f"weight: {inputs} inputs; packed matrices have an even number of them")
+        raise ValueError(f"{name}: {inputs} inputs; packed matrices have an even number of them")
     own = -(-outputs // LANES)
     blocks = own * count
     blocks += blocks * LANES % PANEL // LANES
@@ -67,7 +68,7 @@ def _pack(matrices: Sequence[torch.Tensor]) -> PackedMatrix:
     for index, matrix in enumerate(matrices):
         floats = matrix.detach().float().contiguous().numpy()
         if not _quantise(floats, values.numpy(), scales.numpy(), index, count):
-            raise ValueError("weight: not all of its values are finite")
+            raise ValueError(f"{name}: not all of its values are finite")
     return PackedMatrix(values, scales, outputs * count)
 
 
