@@ -6,6 +6,11 @@ says what each one means; shapes are as there.
 
 from __future__ import annotations
 
+import importlib.util
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 
@@ -15,6 +20,7 @@ from ramet.kernels.cpu import fused
 from ramet.kernels.cpu import gated_mlp as cpu_gated_mlp
 from ramet.kernels.cpu import linear as cpu_linear
 from ramet.kernels.cpu import tree_attention as cpu_tree_attention
+from ramet.kernels.decoder import Decoder, DecoderShape, LayerTensors, RopeRows
 from ramet.kernels.draws import Draws
 from ramet.kernels.plan import AttentionPlan
 
@@ -141,3 +147,47 @@ def head_logits(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     if weight.dtype in (torch.float32, torch.float64):
         return linear(hidden.to(weight.dtype), weight)
     return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
+
+
+def why_no_decoder(
+    shape: DecoderShape, device: torch.device, cache: Path | None = None
+) -> str | None:
+    """Why `decoder` can't be had for such a model on such a device, or None if it can.
+
+    Tried, not looked up: a small product is compiled and compared. Compiled code is kept below the
+    folder `cache`, if it can be written.
+    """
+    if device.type != "cpu":
+        return f"they don't run on {device}"
+    sizes = (shape.hidden, shape.inner, shape.head_dim)
+    if any(size % 2 for size in sizes):
+        return f"the model's sizes {sizes} are not all even"
+    if importlib.util.find_spec("numba") is None:
+        return "the package numba is not installed"
+    from ramet.kernels.cpu.fused import jit
+
+    if cache is not None:
+        jit.keep_code_in(cache)
+    return jit.why_not()
+
+
+def decoder(
+    shape: DecoderShape,
+    layers: Iterable[LayerTensors],
+    embedding: torch.Tensor,
+    final_norm: torch.Tensor,
+    head: torch.Tensor | None,
+    rope_rows: RopeRows,
+    num_slots: int,
+) -> Decoder:
+    """A whole decoder as one kernel, with int8 weights: what a CPU runs fastest.
+
+    To be asked for only if `why_no_decoder` gives no reason against it. `head` is None where it is
+    the embedding. Raises ValueError for a weight that isn't finite.
+    """
+    from ramet.kernels.cpu.fused.decoder import Decoder as FusedDecoder
+
+    threads = torch.get_num_threads()
+    if hasattr(os, "sched_getaffinity"):
+        threads = min(threads, len(os.sched_getaffinity(0)))
+    return FusedDecoder(shape, layers, embedding, final_norm, head, rope_rows, num_slots, threads)

@@ -47,6 +47,26 @@ def write_kv(
     v_pool[slots] = v
 
 
+def quantise(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A float matrix `[out, in]` as int8 values and float32 scales, one for each output `[out]`.
+
+    Symmetric, per channel, round to nearest: the largest magnitude of a row becomes 127 (as in
+    LLM.int8(), Dettmers et al. 2022, without its outliers).
+    """
+    wide = weight.float()
+    largest = wide.abs().amax(1, keepdim=True)
+    factor = torch.where(largest > 0, 127.0 / largest, torch.zeros_like(largest))
+    return (wide * factor).round().to(torch.int8), (largest / 127.0).squeeze(1)
+
+
+def quantised_linear(x: torch.Tensor, values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """`x @ (values * scales).T` in float32, `x` `[rows, in]` rounded to bfloat16 first.
+
+    Products of a bfloat16 and an int8 are exact in float32, whichever way they are computed.
+    """
+    return x.bfloat16().float() @ values.float().t() * scales
+
+
 def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
     """`down(silu(gate(x)) * up(x))` (Shazeer 2020, SwiGLU); `gate_up` is gate's rows, then up's."""
     gate, up = torch.nn.functional.linear(x, gate_up).chunk(2, dim=-1)

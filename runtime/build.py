@@ -11,16 +11,19 @@ from typing import Any
 
 import torch
 
+from ramet.kernels import ops
 from ramet.runtime.builtin_model import resolve_model
-from ramet.runtime.config import RuntimeConfig, auto_pool_tokens
+from ramet.runtime.config import RuntimeConfig, auto_pool_tokens, cache_dir
 from ramet.runtime.engine import Engine
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
 from ramet.runtime.grammar.vocabulary import vocabulary_of
 from ramet.runtime.model.dtypes import resolve_dtype
+from ramet.runtime.model.fused import decoder_shape
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.tiny import tiny_config, tiny_weights
 from ramet.runtime.model.weights import load_weights
+from ramet.runtime.source.progress import say
 from ramet.runtime.tokenizer import Tokenizer
 
 
@@ -40,14 +43,15 @@ def build_engine(config: RuntimeConfig) -> Engine:
         spec = _read_spec(found.dir)
     _check(config, found.name, tokenizer, spec)
     max_context = config.max_context or spec.max_context
-    dtype = resolve_dtype(config.dtype, device, spec)
+    dtype = _dtype(config, device, spec)
     pool_tokens = _pool_tokens(config, spec, dtype, max_context)
     if found.dir is not None:
         _warm_up(tokenizer, spec.vocab_size)
+    stored = None if dtype == torch.int8 else dtype
     weights = (
-        tiny_weights(spec, dtype=dtype, device=device)
+        tiny_weights(spec, dtype=stored or torch.float32, device=device)
         if found.dir is None
-        else load_weights(found.dir, spec, dtype, device)
+        else load_weights(found.dir, spec, stored, device)
     )
     runner = ModelRunner(spec, weights, num_slots=pool_tokens, dtype=dtype, device=device)
     info: dict[str, Any] = {
@@ -76,6 +80,18 @@ def build_engine(config: RuntimeConfig) -> Engine:
         max_context=max_context,
         info=info,
     )
+
+
+def _dtype(config: RuntimeConfig, device: torch.device, spec: ModelSpec) -> torch.dtype:
+    """The configured dtype; says so where the fast one can't be had."""
+    reason = None
+    if config.dtype in ("auto", "int8"):
+        reason = ops.why_no_decoder(decoder_shape(spec), device, cache_dir() / "kernels")
+    dtype = resolve_dtype(config.dtype, device, spec, reason)
+    if config.dtype == "auto" and device.type == "cpu" and dtype != torch.int8 and reason:
+        name = str(dtype).removeprefix("torch.")
+        say(f"the fast kernels for this CPU can't be used, so it runs in {name}: {reason}")
+    return dtype
 
 
 def _warm_up(tokenizer: Tokenizer, vocab_size: int) -> None:

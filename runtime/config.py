@@ -11,7 +11,7 @@ from pathlib import Path
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.request import MAX_INT, check_seed, shown
 
-DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
+DTYPES = ("auto", "int8", "bfloat16", "float16", "float32", "float64")
 POLICIES = ("program", "dfs", "lpm", "fcfs")
 ISOLATIONS = ("process", "thread")
 
@@ -28,7 +28,8 @@ class RuntimeConfig:
     device: str = "auto"
     """"auto" or "cpu"; "cuda" or "cuda:N" once GPUs are supported."""
     dtype: str = "auto"
-    """Of weights, activations and KV: "auto", "bfloat16", "float16", "float32" or "float64"."""
+    """Of weights, activations and KV: "float32" and "float64" are exact, "bfloat16" and "float16"
+    half precision; "int8" has int8 weights and bfloat16 K and V, on CPUs; "auto" is the fastest."""
     max_context: int | None = None
     """Longest path in tokens; None is the model's own limit, which it may not exceed."""
     pool_tokens: int | str = "auto"

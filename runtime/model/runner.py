@@ -9,6 +9,7 @@ import torch
 from ramet.kernels import ops
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.attention_plan import Rows, build_plan
+from ramet.runtime.model.fused import FusedModel
 from ramet.runtime.model.kv_pool import KVPool
 from ramet.runtime.model.llama import LlamaModel
 from ramet.runtime.model.spec import ModelSpec
@@ -18,7 +19,8 @@ class ModelRunner:
     """Weights and KV memory of one model on one device.
 
     `weights` are by Hugging Face names, in any dtype and on any device; `num_slots` is the size of
-    the pool, scratch page included. Raises InvalidArgument naming a tensor that doesn't fit.
+    the pool, scratch page included. With `dtype` int8 the whole step is one kernel (`FusedModel`).
+    Raises InvalidArgument naming a tensor that doesn't fit.
     """
 
     def __init__(
@@ -39,6 +41,10 @@ class ModelRunner:
         self.gathered: list[tuple[int, int]] | None = None
         """For tests: a list here collects each layer's reads of the pool, (slot_start, length)."""
         self._device = torch.device(device)
+        self._fused: FusedModel | None = None
+        if dtype == torch.int8:
+            self._fused = FusedModel(spec, weights, num_slots)
+            return
         with torch.inference_mode():
             placed = {
                 name: tensor.to(device=self._device, dtype=dtype)
@@ -49,7 +55,8 @@ class ModelRunner:
 
     @staticmethod
     def bytes_per_token(spec: ModelSpec, dtype: torch.dtype) -> int:
-        """Bytes of KV memory that one token takes."""
+        """Bytes of KV memory that one token takes; with int8 weights they are bfloat16."""
+        dtype = torch.bfloat16 if dtype == torch.int8 else dtype
         return KVPool.bytes_per_token(spec, dtype)
 
     def forward(self, batch: Rows) -> None:
@@ -59,6 +66,9 @@ class ModelRunner:
         without rows does nothing.
         """
         if not batch.token_ids:
+            return
+        if self._fused is not None:
+            self._fused.forward(batch, self.gathered)
             return
         with torch.inference_mode():
             rows = torch.tensor([batch.token_ids, batch.positions, batch.slots], dtype=torch.int64)
@@ -72,6 +82,8 @@ class ModelRunner:
         float32, or float64 for a float64 model; nothing but the head is computed. The result is
         the caller's to change.
         """
+        if self._fused is not None:
+            return self._fused.logits(slots)
         # Not inference mode: a tensor made there can't be changed in place outside it.
         with torch.no_grad():
             index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)

@@ -17,13 +17,14 @@ _INDEX = "model.safetensors.index.json"
 
 
 def load_weights(
-    directory: str | Path, spec: ModelSpec, dtype: torch.dtype, device: str | torch.device
+    directory: str | Path, spec: ModelSpec, dtype: torch.dtype | None, device: str | torch.device
 ) -> dict[str, torch.Tensor]:
     """Every tensor of `spec.weight_shapes()`, by its Hugging Face name, in `dtype` on `device`.
 
-    Files are memory-mapped; on a CPU a tensor that already has `dtype` stays in the mapping.
-    Raises InvalidArgument naming a file or tensor that is missing, unexpected or misshapen, and
-    UnsupportedFeature where there are only pickled weights, which are never read.
+    None leaves each in the dtype of its file. Files are memory-mapped; on a CPU a tensor that
+    already has `dtype` stays in the mapping. Raises InvalidArgument naming a file or tensor that is
+    missing, unexpected or misshapen, and UnsupportedFeature where there are only pickled weights,
+    which are never read.
     """
     wanted = spec.weight_shapes()
     weights: dict[str, torch.Tensor] = {}

@@ -1,4 +1,8 @@
-"""Kernels compiled by Numba, which may be absent: imported by those who asked `available` first."""
+"""The decoder for CPUs as one function, and sampling: Numba kernels, with next to nothing between.
+
+`decoder` and `sampling` are the doors. Numba may be missing or of no use here:
+`ops.why_no_decoder` and `available` find out.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ import functools
 
 @functools.cache
 def available() -> bool:
-    """Whether this room can be imported."""
+    """Whether Numba is there and compiles."""
     try:
-        import numba  # noqa: F401
+        import numba
     except ImportError:
         return False
-    return True
+    return not numba.config.DISABLE_JIT

@@ -34,7 +34,7 @@ _Q7 = 2.7635006226749144e-06
 _Q8 = 2.7476784130917933e-07
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _times_power_of_2(_context: Any, value: Any, rounded: Any) -> Any:
     """`value` times 2 to the integer in the lowest bits of `rounded`, both float64."""
 
@@ -47,7 +47,7 @@ def _times_power_of_2(_context: Any, value: Any, rounded: Any) -> Any:
 
 
 # No sums in another order here: that would take the rounder away.
-@numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True, error_model="numpy", fastmath={"contract"})
 def exponential(x: float) -> float:
     """exp(x) for x at most 0, minus infinity included; 0 below -708."""
     rounded = x * _PER_LOG_2 + _ROUNDER

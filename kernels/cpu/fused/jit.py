@@ -7,18 +7,24 @@ sources of this room: a change anywhere compiles everything again.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
 import numba.core.codegen
 
-_FAST = {"contract", "reassoc", "nsz", "arcp"}
-"""What kernels may do to sums. NaN and infinity stay what they are: masks are made of them."""
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    # Sums may be put in another order. NaN and infinity stay what they are: masks are made of them.
+    "fastmath": {"contract", "reassoc", "nsz", "arcp"},
+    "boundscheck": False,
+}
 
 
 class _Setup:
@@ -44,25 +50,50 @@ def keep_code_in(folder: Path) -> bool:
     return True
 
 
+@functools.cache
+def why_not() -> str | None:
+    """Why kernels can't be compiled here, or None: a small product is made and compared."""
+    if numba.config.DISABLE_JIT:
+        return "NUMBA_DISABLE_JIT is set"
+    try:
+        from ramet.kernels.cpu.fused.trial import product_is_right
+
+        right = product_is_right()
+    except Exception as error:  # Whatever the compiler says of this processor.
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        return f"compiling them failed: {type(error).__name__}: {first}"
+    return None if right else "a compiled matrix product is wrong"
+
+
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` at its first call, to run without the GIL."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "boundscheck": False}
-    if _Setup.folder is None:
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]
-    before = numba.config.CACHE_DIR
-    # Read when a function is decorated; whoever else uses Numba in this process keeps theirs.
-    numba.config.CACHE_DIR = os.fspath(_Setup.folder)
-    try:
-        return numba.njit(**options, cache=True)(function)  # type: ignore[no-any-return]
-    finally:
-        numba.config.CACHE_DIR = before
+    with _cache():
+        compiled = numba.njit(nogil=True, cache=_Setup.folder is not None, **_OPTIONS)
+        return compiled(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `jit`, for what only other kernels call; it is compiled into each of them."""
-    return numba.njit(  # type: ignore[no-any-return]
-        nogil=True, error_model="numpy", fastmath=_FAST, boundscheck=False, inline="never"
-    )(function)
+    """For what only other kernels call: it becomes a part of each of them."""
+    return numba.njit(nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def compile_routine(function: Callable[..., Any], signature: Any) -> Any:
+    """Compile `function` now, as a C function; `lanes.routine` makes it one for kernels."""
+    with _cache():
+        return numba.cfunc(signature, cache=_Setup.folder is not None, **_OPTIONS)(function)
+
+
+@contextlib.contextmanager
+def _cache() -> Iterator[None]:
+    """Where code is kept is read when a function is decorated; whoever else uses Numba in this
+    process keeps theirs."""
+    before = numba.config.CACHE_DIR
+    if _Setup.folder is not None:
+        numba.config.CACHE_DIR = os.fspath(_Setup.folder)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
 
 
 def has(feature: str) -> bool:

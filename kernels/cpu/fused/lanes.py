@@ -6,14 +6,16 @@ nothing is checked.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from ramet.kernels.cpu.fused.jit import has
+from ramet.kernels.cpu.fused.jit import compile_routine, has, inlined
 
 LANES = 16
 """Outputs, keys or dimensions that one vector holds, on every processor; those with shorter
@@ -27,15 +29,17 @@ BYTES = ir.VectorType(I8, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 
 
-class _BFloat(ir.types.HalfType):
+class _BFloat(ir.types._BaseFloatType):
     """LLVM's bfloat, which llvmlite lacks."""
 
+    null = "0.0"
     intrinsic_name = "bf16"
 
     def __str__(self) -> str:
         return "bfloat"
 
 
+_BFloat._create_instance()
 BF16 = _BFloat()
 BF16_PAIRS = ir.VectorType(BF16, 2 * LANES)
 
@@ -111,7 +115,7 @@ class Code:
         return self.builder.bitcast(self.builder.shl(wide, self.ints(16)), FLOATS)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bits_of(_context: Any, value: Any) -> Any:
     """The bits of a float32, as uint32."""
 
@@ -121,7 +125,7 @@ def bits_of(_context: Any, value: Any) -> Any:
     return types.uint32(types.float32), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float_of(_context: Any, value: Any) -> Any:
     """The float32 of these bits, uint32."""
 
@@ -131,7 +135,7 @@ def float_of(_context: Any, value: Any) -> Any:
     return types.float32(types.uint32), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bf16_bits(_context: Any, value: Any) -> Any:
     """A float32 rounded to the nearest bfloat16, ties to even, as its uint16 bits."""
 
@@ -141,7 +145,7 @@ def bf16_bits(_context: Any, value: Any) -> Any:
     return types.uint16(types.float32), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def at_address(_context: Any, address: Any) -> Any:
     """An address as the pointer that `numba.carray` takes."""
 
@@ -151,7 +155,7 @@ def at_address(_context: Any, address: Any) -> Any:
     return types.voidptr(types.int64), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fetch_add(_context: Any, address: Any, amount: Any) -> Any:
     """Add to the int64 at an address, in one step among all threads; what it was before."""
 
@@ -162,7 +166,7 @@ def fetch_add(_context: Any, address: Any, amount: Any) -> Any:
     return types.int64(types.int64, types.int64), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def peek(_context: Any, address: Any) -> Any:
     """The int64 at an address, and all that was written before whoever wrote it did."""
 
@@ -173,7 +177,7 @@ def peek(_context: Any, address: Any) -> Any:
     return types.int64(types.int64), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def poke(_context: Any, address: Any, value: Any) -> Any:
     """Write the int64 at an address, after all that this thread wrote before."""
 
@@ -185,7 +189,18 @@ def poke(_context: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
+def prefetch(_context: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, which need not be readable."""
+
+    def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        Code(builder).prefetch(arguments[0])
+        return target.get_dummy_value()
+
+    return types.void(types.int64), write
+
+
+@intrinsic
 def pause(_context: Any) -> Any:
     """Tell the processor that this thread only waits."""
 
@@ -200,7 +215,7 @@ def pause(_context: Any) -> Any:
     return types.void(), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def give_way(_context: Any) -> Any:
     """Let another thread have this core (POSIX's sched_yield)."""
 
@@ -211,10 +226,38 @@ def give_way(_context: Any) -> Any:
     return types.void(), write
 
 
+def routine(function: Any) -> Any:
+    """A kernel of int64 arguments without a result, compiled on its own: those that call it are
+    linked to it, so its instructions are made once, however many there are.
+
+    What `inlined` and `jit` compile is compiled again with each function that calls it.
+    """
+    name = f"ramet_{function.__module__.rpartition('.')[2]}_{function.__name__}"
+    count = len(inspect.signature(function).parameters)
+    compiled = compile_routine(function, types.void(*[types.int64] * count))
+    llvm.add_symbol(name, compiled.address)
+
+    @intrinsic
+    def call(_context: Any, arguments: Any) -> Any:
+        def write(target: Any, builder: Any, _signature: Any, given: Any) -> Any:
+            values = cgutils.unpack_tuple(builder, given[0], count)
+            Code(builder).call(name, ir.VoidType(), *values)
+            return target.get_dummy_value()
+
+        return types.void(types.UniTuple(types.int64, count)), write
+
+    @inlined
+    def caller(*arguments):
+        call(arguments)
+
+    caller.compiled = compiled  # Its code lives as long as this.
+    return caller
+
+
 def view(kind: Any) -> Any:
     """A kernel function `(address, shape) -> array` of a dtype."""
 
-    @numba.njit(inline="always")  # type: ignore[untyped-decorator]
+    @numba.njit(inline="always")
     def of(address: int, shape: Any) -> Any:
         return numba.carray(at_address(address), shape, kind)
 
@@ -222,6 +265,7 @@ def view(kind: Any) -> Any:
 
 
 f32_array = view(numba.float32)
+i8_array = view(numba.int8)
 i32_array = view(numba.int32)
 i64_array = view(numba.int64)
 u16_array = view(numba.uint16)

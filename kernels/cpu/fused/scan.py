@@ -21,7 +21,7 @@ _SUMS = 4
 _BIT = ir.IntType(1)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _largest(_context: Any, address: Any) -> Any:
     """The largest of the `BLOCK` float32 at an address; NaN if one of them is."""
     bits = ir.VectorType(_BIT, LANES)
@@ -65,7 +65,7 @@ def _largest(_context: Any, address: Any) -> Any:
     return types.float32(types.int64), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _allow(_context: Any, source: Any, bits: Any, target: Any) -> Any:
     """Copy 16 float32 from one address to another; minus infinity where the bit is 0."""
 
@@ -79,7 +79,7 @@ def _allow(_context: Any, source: Any, bits: Any, target: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _at_least(_context: Any, address: Any, least: Any) -> Any:
     """A bit for each of the 16 float32 at an address: whether it is `least` or more."""
 
@@ -92,7 +92,7 @@ def _at_least(_context: Any, address: Any, least: Any) -> Any:
     return types.int64(types.int64, types.float32), write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _lowest_bit(_context: Any, bits: Any) -> Any:
     """The place of the lowest bit that is 1; there is one."""
 

@@ -3,8 +3,8 @@
 `C = A @ B` for a few rows of A and a *panel* of B, which lies in memory as its steps are read: for
 each step of the inner dimension, 16 outputs side by side. Three ways B is stored:
 
-- `bytes`: int8, two values of the inner dimension a step, first 16 of the one, then 16 of the other;
-- `shorts`: bfloat16, as K and V lie in the pool: with `DOT` pairs, lane by lane, else one at a time;
+- `bytes`: int8, two values of the inner dimension a step, 16 of the one, then 16 of the other;
+- `shorts`: bfloat16, as K and V lie in the pool: with `DOT` in pairs, lane by lane, else singly;
 - `floats`: float32, one at a time; what `bytes` are unpacked to for many rows without `DOT`.
 
 A is bfloat16 with `DOT`, else float32 that bfloat16 could hold. So all products are exact, and the
@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from ramet.kernels.cpu.fused.jit import has, inlined
+from ramet.kernels.cpu.fused.jit import has
 from ramet.kernels.cpu.fused.lanes import (
     BF16_PAIRS,
     BYTES,
@@ -32,6 +32,7 @@ from ramet.kernels.cpu.fused.lanes import (
     LANES,
     SHORTS,
     Code,
+    routine,
 )
 
 PANEL = 2 * LANES
@@ -42,9 +43,9 @@ ACTIVATION_BYTES = 2 if DOT else 4
 """Bytes of an element of A."""
 
 _WIDE = has("avx512f")
-# With 32 registers of 16 floats, 14 x 2 sums, 2 columns and a value of A fill them; with 16 of 8, or
-# 32 of 4, it is 6 x 1. Measured on a Zen 4 core, bfloat16: 14, 12 and 8 rows by 2, and 6 by 4, are
-# within 5 % of each other, at 0.95 of what its multipliers can do.
+# With 32 registers of 16 floats, 14 x 2 sums, 2 columns and a value of A fill them; with 16 of 8,
+# or 32 of 4, it is 6 x 1. Measured on a Zen 4 core, bfloat16: 14, 12 and 8 rows by 2, and 6 by 4,
+# are within 5 % of each other, at 0.95 of what its multipliers can do.
 ROWS = 14 if _WIDE else 6
 """Most rows of a tile."""
 _COLUMNS = 2 if _WIDE else 1
@@ -54,10 +55,9 @@ _AHEAD = 1024
 one row gets 16 GB/s instead of 13.5; 512 to 4,096 are alike."""
 
 
-def _columns_of_bytes(code: Code, address: Any) -> list[Any]:
-    """One step of int8 pairs: as one vector of bfloat16 pairs, or two of float32."""
+def int8_pairs(code: Code, address: Any) -> list[Any]:
+    """One step of `bytes`: as one vector of bfloat16 pairs, or two of float32."""
     builder = code.builder
-    code.prefetch(code.at(address, _AHEAD))
     first = builder.sitofp(code.load(address, BYTES), FLOATS)
     second = builder.sitofp(code.load(code.at(address, LANES), BYTES), FLOATS)
     if not DOT:
@@ -67,6 +67,11 @@ def _columns_of_bytes(code: Code, address: Any) -> list[Any]:
     low = builder.lshr(builder.bitcast(first, kind), code.ints(16))
     both = builder.or_(low, builder.bitcast(second, kind))
     return [builder.bitcast(both, BF16_PAIRS)]
+
+
+def _columns_of_bytes(code: Code, address: Any) -> list[Any]:
+    code.prefetch(code.at(address, _AHEAD))
+    return int8_pairs(code, address)
 
 
 def _columns_of_shorts(code: Code, address: Any) -> list[Any]:
@@ -143,7 +148,7 @@ def _tile(rows: int, stored: str) -> Any:
             code.store(value, output)
         return target.get_dummy_value()
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def tile(
         _context: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, steps: Any, c: Any,
         c_stride: Any, adds: Any,
@@ -159,22 +164,22 @@ def _panel(stored: str) -> Callable[..., None]:
     one, two, four, six_or_eight, most = (tiles + tiles[-1:])[:5]
     third = _HEIGHTS[3]
 
-    @inlined
-    def panel(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds):  # type: ignore[no-untyped-def]
+    def panel(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds):
         for column in range(0, 2, _COLUMNS):
             b_here, c_here = b + column * b_stride, c + column * (4 * LANES)
             if rows == 1:
-                one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows == 2:
-                two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows <= 4:
-                four(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                four(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows <= third:
-                six_or_eight(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                six_or_eight(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             else:
-                most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds)
+                most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
 
-    return panel
+    panel.__name__ = stored
+    return routine(panel)
 
 
 times_bytes = _panel("bytes")
@@ -186,5 +191,5 @@ The number of rows is rounded up to that of a tile, at most to `ROWS`: A must be
 writable that far."""
 times_shorts = _panel("shorts")
 """As `times_bytes`."""
-times_floats = _panel("floats")
-"""As `times_bytes`."""
+times_floats = times_shorts if DOT else _panel("floats")
+"""As `times_bytes`; nothing is stored so with `DOT`."""

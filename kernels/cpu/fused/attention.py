@@ -1,0 +1,335 @@
+"""Tree attention: queries of a block of rows over the segments of the pool that they read.
+
+K and V lie as `times_shorts` reads them, a KV head after the other, in blocks of 16 slots:
+
+- K `[kv_heads, blocks, padded / PAIR, 16, PAIR]`: keys are the lanes, dimensions the steps;
+- V `[kv_heads, padded / 16, blocks * 16 / PAIR, 16, PAIR]`: dimensions are the lanes, slots the
+  steps.
+
+A task is a block of rows, a part of what they read and a KV head. It goes through its units (see
+`units`) 64 keys at a time, all its queries over each, with a running maximum, sum and weighted
+value per query (Milakov and Gimelshein 2018; Dao et al. 2022), in its thread's scratch. What it
+found is left unnormalised in the partial results, which `merge` puts together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramet.kernels.cpu.fused.fields import Job, Layer, Window
+from ramet.kernels.cpu.fused.jit import inlined
+from ramet.kernels.cpu.fused.lanes import (
+    LANES,
+    bf16_bits,
+    f32_array,
+    fetch_add,
+    i64_array,
+    prefetch,
+    u16_array,
+)
+from ramet.kernels.cpu.fused.linear import activation, activation_view
+from ramet.kernels.cpu.fused.softmax import (
+    add_16,
+    copy_16,
+    exp2,
+    fill_16,
+    highest_64,
+    highest_seen_32,
+    highest_seen_64,
+    round_16,
+    scale_16,
+    sum_16,
+    weigh_32,
+    weigh_64,
+)
+from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, PAIR, PANEL, ROWS, times_shorts
+
+BLOCK_QUERIES = 192
+"""Most queries of a task: what they found so far, 48 KB for heads of 64, stays in the L2 cache
+beside their keys."""
+KEYS = 64
+"""Keys of a tile: with heads of 64 theirs and their values are 16 KB, half of an L1 cache."""
+
+_LOG2_E = np.float32(1.4426950408889634)
+_NOTHING = np.float32(-np.inf)
+_ZERO = np.float32(0.0)
+_SCORE_BYTES = KEYS * 4
+_WEIGHT_BYTES = KEYS * ACTIVATION_BYTES
+_SLOT_BYTES = LANES * 2
+"""From the values of a slot to those of the next, in a strip of 16 dimensions."""
+
+# The scratch: weights, sums of sixteen lanes, maxima, scores, weighted values.
+_SUMS = ROWS * _WEIGHT_BYTES
+_MAXIMA = _SUMS + BLOCK_QUERIES * LANES * 4
+_SCORES = _MAXIMA + BLOCK_QUERIES * 4
+_VALUES = _SCORES + ROWS * _SCORE_BYTES
+
+
+def scratch_bytes(padded: int) -> int:
+    """Bytes of scratch that a thread needs, for heads filled up to a size."""
+    return _VALUES + (BLOCK_QUERIES + ROWS) * padded * 4
+
+
+@inlined
+def write(k, v, key, value, head, dim, padded, blocks, slot):
+    """Write a token's key and value of one KV head, float32 rows of `dim`, to their slot.
+
+    A value that isn't finite would reach every query that reads its block, as 0 * NaN. So such a
+    row's values are stored as zeros and its keys as NaN: who sees the slot gets NaN, others don't.
+    """
+    keys, values = f32_array(key, (dim,)), f32_array(value, (dim,))
+    broken = False
+    for j in range(dim):
+        broken |= (bf16_bits(values[j]) & np.uint16(0x7F80)) == np.uint16(0x7F80)
+    block = k + (head * blocks + slot // LANES) * (LANES * 2) * padded
+    to = u16_array(block, (padded // PAIR, LANES, PAIR))
+    lane = slot % LANES
+    for j in range(dim):
+        to[j // PAIR, lane, j % PAIR] = np.uint16(0x7FC0) if broken else bf16_bits(keys[j])
+    strips = v + head * blocks * (LANES * 2) * padded
+    for strip in range((dim + LANES - 1) // LANES):
+        place = strips + (strip * blocks * LANES + slot // PAIR * PAIR) * _SLOT_BYTES
+        pairs = u16_array(place, (LANES, PAIR))
+        for j in range(min(LANES, dim - strip * LANES)):
+            bits = bf16_bits(values[strip * LANES + j])
+            pairs[j, slot % PAIR] = np.uint16(0) if broken else bits
+
+
+@inlined
+def ask_for(k, v, head, padded, blocks, slot):
+    """Ask for the cache lines that `write` will write to."""
+    block = k + (head * blocks + slot // LANES) * (LANES * 2) * padded
+    for step in range(0, padded * LANES * 2, LANES * PAIR * 2):
+        prefetch(block + step + slot % LANES * (PAIR * 2))
+    strips = v + head * blocks * (LANES * 2) * padded
+    for strip in range(padded // LANES):
+        prefetch(strips + (strip * blocks * LANES + slot // PAIR * PAIR) * _SLOT_BYTES)
+
+
+@inlined
+def _base_for(scratch, query, highest, padded):
+    """What a query's exponents are taken from, once `highest` has been seen; shrinks what it has
+    so far where that is more than before."""
+    maxima = f32_array(scratch + _MAXIMA, (BLOCK_QUERIES,))
+    before = maxima[query]
+    if highest <= before:
+        # Without a visible key so far it is any number: -inf minus -inf is none.
+        return _ZERO if before == _NOTHING else before
+    maxima[query] = highest
+    if before != _NOTHING:
+        shrink = exp2(before - highest)
+        scale_16(scratch + _SUMS + query * (LANES * 4), shrink)
+        values = scratch + _VALUES + query * padded * 4
+        for j in range(padded // LANES):
+            scale_16(values + j * (LANES * 4), shrink)
+    return highest
+
+
+@inlined
+def _add_values(scratch, count, query, v, strip, first, last, padded):
+    """Add the values of a tile's keys `first..last-1` to `count` queries, by their weights."""
+    # The product's rows are filled up to a tile's; those beyond belong to the next queries.
+    rows = 1
+    while rows < count:
+        rows *= 2
+    for row in range(count, min(rows, ROWS)):
+        for j in range(_WEIGHT_BYTES // (LANES * 4)):
+            fill_16(scratch + row * _WEIGHT_BYTES + j * (LANES * 4), _ZERO)
+    first = first // PAIR * PAIR
+    steps = (last - first + PAIR - 1) // PAIR
+    values = scratch + _VALUES + query * padded * 4
+    for j in range(0, padded, PANEL):
+        times_shorts(
+            count, scratch + first * ACTIVATION_BYTES, _WEIGHT_BYTES,
+            v + j // LANES * strip + first * _SLOT_BYTES, strip, steps,
+            values + j * 4, padded * 4, 1,
+        )  # fmt: skip
+
+
+@inlined
+def _score(scratch, count, q, k, padded, last):
+    """Scores of `count` queries for a tile's keys up to `last`."""
+    block = LANES * 2 * padded
+    for key in range(0, last, PANEL):
+        times_shorts(
+            count, q, padded * ACTIVATION_BYTES, k + key // LANES * block, block, padded // PAIR,
+            scratch + _SCORES + key * 4, _SCORE_BYTES, 0,
+        )  # fmt: skip
+
+
+@inlined
+def _whole(scratch, count, query, q, k, v, strip, padded, factor):
+    """A tile of which every query sees all keys."""
+    _score(scratch, count, q, k, padded, KEYS)
+    for row in range(count):
+        scores = scratch + _SCORES + row * _SCORE_BYTES
+        base = _base_for(scratch, query + row, highest_64(scores) * factor, padded)
+        sums = scratch + _SUMS + (query + row) * (LANES * 4)
+        weigh_64(scores, scratch + row * _WEIGHT_BYTES, sums, factor, base)
+    _add_values(scratch, count, query, v, strip, 0, KEYS, padded)
+
+
+@inlined
+def _cut(
+    scratch, count, query, q, k, v, strip, padded, factor, low, high, positions, group, key_pos,
+    size,
+):  # fmt: skip
+    """A tile of which keys `low..high-1` are read, as far as each query sees them.
+
+    `positions` are those of the block's rows; `key_pos` is that of the tile's first key.
+    """
+    last = 0
+    for row in range(query // group, (query + count - 1) // group + 1):
+        last = max(last, positions[row] + 1 - key_pos)
+    last = min(last, high)
+    if last <= low:
+        return
+    _score(scratch, count, q, k, padded, last)
+    row, left = query // group, group - query % group
+    for index in range(count):
+        first, end = low, min(last, positions[row] + 1 - key_pos)
+        if size > 0:
+            first = max(low, positions[row] - size + 1 - key_pos)
+        end = max(first, end)
+        scores = scratch + _SCORES + index * _SCORE_BYTES
+        weights = scratch + index * _WEIGHT_BYTES
+        sums = scratch + _SUMS + (query + index) * (LANES * 4)
+        if last <= PANEL:
+            highest = highest_seen_32(scores, first, end) * factor
+            base = _base_for(scratch, query + index, highest, padded)
+            weigh_32(scores, weights, sums, factor, base)
+        else:
+            highest = highest_seen_64(scores, first, end) * factor
+            base = _base_for(scratch, query + index, highest, padded)
+            weigh_64(scores, weights, sums, factor, base)
+        left -= 1
+        if left == 0:
+            row, left = row + 1, group
+    _add_values(scratch, count, query, v, strip, low, last, padded)
+
+
+@inlined
+def _read(scratch, unit, first_row, positions, q, k, v, strip, padded, factor, group, size):
+    """One unit: its rows over its keys."""
+    slot, length = unit[0], unit[1]
+    start, end = (unit[2] - first_row) * group, (unit[3] - first_row) * group
+    lowest, highest = positions[unit[2] - first_row], positions[unit[2] - first_row]
+    for row in range(unit[2] - first_row + 1, unit[3] - first_row):
+        lowest, highest = min(lowest, positions[row]), max(highest, positions[row])
+    for base in range(slot // LANES * LANES, slot + length, KEYS):
+        low, high = max(slot - base, 0), min(slot + length - base, KEYS)
+        key_pos = unit[4] + base - slot
+        seen = key_pos + KEYS - 1 <= lowest and (size == 0 or key_pos > highest - size)
+        keys, values = k + base * (padded * 2), v + base * _SLOT_BYTES
+        for query in range(start, end, ROWS):
+            count = min(ROWS, end - query)
+            here = q + query * padded * ACTIVATION_BYTES
+            if seen and high - low == KEYS:
+                _whole(scratch, count, query, here, keys, values, strip, padded, factor)
+            else:
+                _cut(
+                    scratch, count, query, here, keys, values, strip, padded, factor, low, high,
+                    positions, group, key_pos, size,
+                )  # fmt: skip
+
+
+@inlined
+def _leave(job, scratch, place, queries, padded):
+    """What a task found, written to the partial results from query `place` on."""
+    maxima = f32_array(scratch + _MAXIMA, (BLOCK_QUERIES,))
+    all_maxima = f32_array(job[Job.MAXIMA] + place * 4, (queries,))
+    all_sums = f32_array(job[Job.SUMS] + place * 4, (queries,))
+    for query in range(queries):
+        total = sum_16(scratch + _SUMS + query * (LANES * 4))
+        all_maxima[query], all_sums[query] = maxima[query], total
+        if total != _ZERO:
+            source = scratch + _VALUES + query * padded * 4
+            target = job[Job.PARTS] + (place + query) * padded * 4
+            for j in range(padded // LANES):
+                copy_16(source + j * (LANES * 4), target + j * (LANES * 4))
+
+
+@inlined
+def attend(job, layer, window, part, head, scratch):
+    """One task: `part` is its block of rows * splits + its split; see `units`."""
+    group, padded, rows = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.PADDED], job[Job.ROWS]
+    block_rows = max(1, BLOCK_QUERIES // group)
+    first = part // window[Window.SPLITS] * block_rows
+    queries = min(block_rows, rows - first) * group
+    maxima = f32_array(scratch + _MAXIMA, (BLOCK_QUERIES,))
+    for query in range(queries):
+        maxima[query] = _NOTHING
+        fill_16(scratch + _SUMS + query * (LANES * 4), _ZERO)
+    for j in range((queries + ROWS) * padded // LANES):
+        fill_16(scratch + _VALUES + j * (LANES * 4), _ZERO)
+    positions = i64_array(job[Job.POSITIONS] + first * 8, (rows - first,))
+    q = (head * job[Job.CAPACITY] + first) * group * padded * ACTIVATION_BYTES
+    pool = head * job[Job.BLOCKS] * (LANES * 2) * padded
+    strip = job[Job.BLOCKS] * LANES * _SLOT_BYTES
+    factor = f32_array(job[Job.EPS], (2,))[1] * _LOG2_E
+    ends = i64_array(window[Window.OFFSETS] + part * 8, (2,))
+    for index in range(ends[0], ends[1]):
+        unit = i64_array(window[Window.UNITS] + index * 40, (5,))
+        if unit[1] > 0:
+            _read(
+                scratch, unit, first, positions, job[Job.QUERIES] + q, layer[Layer.KEYS] + pool,
+                layer[Layer.VALUES] + pool, strip, padded, factor, group, window[Window.SIZE],
+            )  # fmt: skip
+    split = part % window[Window.SPLITS]
+    place = ((split * job[Job.KV_HEADS] + head) * rows + first) * group
+    _leave(job, scratch, place, queries, padded)
+
+
+@inlined
+def merge(job, window, first, last):
+    """Rows `first..last-1`: their parts put together and normalised, as activations.
+
+    Counts the queries that saw no key; they become zeros. The partial results are used up.
+    """
+    group, kv_heads = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.KV_HEADS]
+    dim, padded = job[Job.DIM], job[Job.PADDED]
+    per_head = job[Job.ROWS] * group
+    for row in range(first, last):
+        for head in range(kv_heads):
+            for index in range(group):
+                place = head * per_head + row * group + index
+                _combine(job, place, kv_heads * per_head, window[Window.SPLITS], padded)
+                out = (row * kv_heads + head) * group + index
+                to = job[Job.ATTENDED] + out * dim * ACTIVATION_BYTES
+                value = job[Job.PARTS] + place * padded * 4
+                whole = dim // LANES * LANES
+                for j in range(0, whole, LANES):
+                    round_16(value + j * 4, to + j * ACTIVATION_BYTES)
+                if whole < dim:
+                    source, rest = f32_array(value, (dim,)), activation_view(to, (dim,))
+                    for j in range(whole, dim):
+                        rest[j] = activation(source[j])
+
+
+@inlined
+def _combine(job, place, stride, splits, padded):
+    """The parts of one query, `stride` queries apart, normalised and added to the first."""
+    size = (splits - 1) * stride + 1
+    maxima = f32_array(job[Job.MAXIMA] + place * 4, (size,))
+    sums = f32_array(job[Job.SUMS] + place * 4, (size,))
+    highest, total = _NOTHING, _ZERO
+    for at in range(0, size, stride):
+        if sums[at] != _ZERO:
+            highest = max(highest, maxima[at])
+    for at in range(0, size, stride):
+        # A part without a visible key has left no values.
+        if sums[at] != _ZERO:
+            maxima[at] = exp2(maxima[at] - highest)
+            total += maxima[at] * sums[at]
+    if total == _ZERO:
+        fetch_add(job[Job.BLIND], 1)
+    result = job[Job.PARTS] + place * padded * 4
+    scale = np.float32(1.0) / total
+    for j in range(0, padded * 4, LANES * 4):
+        if sums[0] != _ZERO:
+            scale_16(result + j, maxima[0] * scale)
+        else:
+            fill_16(result + j, _ZERO)
+        for at in range(stride, size, stride):
+            if sums[at] != _ZERO:
+                add_16(result + at * padded * 4 + j, maxima[at] * scale, result + j)

@@ -1,0 +1,294 @@
+"""A whole decoder on a CPU: its packed weights, its KV memory, and the steps it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from ramet.kernels.cpu.fused import attention, linear
+from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
+from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
+from ramet.kernels.cpu.fused.phases import phase_bytes
+from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
+from ramet.kernels.cpu.fused.team import the_team
+from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, DOT, PANEL, ROWS
+from ramet.kernels.cpu.fused.units import build_units, most_parts
+from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
+from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows
+from ramet.kernels.plan import AttentionPlan, IntArray
+
+_SPARE_BLOCKS = 4
+"""Blocks behind the pool's last, which a tile of keys may read."""
+_LEAST_ROWS = 64
+_LEAST_POSITIONS = 2048
+
+
+class Decoder:
+    """Weights, memory for `num_slots` tokens, and everything a step needs, allocated once.
+
+    Weights are int8 with one scale per output, what is multiplied with them bfloat16, sums, norms
+    and the residual stream float32, K and V bfloat16: `reference.quantised_linear` and
+    `reference.tree_attention` say what each part computes. `layers` are read one after the other
+    and may be made on the way; without `head` the embedding is it. Raises ValueError for a weight
+    that isn't finite.
+    """
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        layers: Iterable[LayerTensors],
+        embedding: torch.Tensor,
+        final_norm: torch.Tensor,
+        head: torch.Tensor | None,
+        rope_rows: RopeRows,
+        num_slots: int,
+        threads: int,
+    ) -> None:
+        self.shape = shape
+        self.threads = threads
+        self._rope_rows = rope_rows
+        self._job = np.zeros(len(Job), dtype=np.int64)
+        self._kept: dict[str, torch.Tensor] = {}
+        """The memory that the job's addresses point to, by name."""
+        self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
+        """Of each layer the four of `Layer`, and the output head's."""
+        self._pack_ends(embedding, final_norm, head)
+        self._windows: list[int] = []
+        self._layers = np.zeros((shape.num_layers, len(Layer)), dtype=np.int64)
+        blocks = -(-num_slots // 16) + _SPARE_BLOCKS
+        self._make_pool(num_slots, blocks)
+        for number, layer in enumerate(layers):
+            self._pack_layer(number, layer)
+        self._work: list[tuple[IntArray, IntArray]] = []
+        """The units and offsets of each window's line."""
+        self._window_lines = np.zeros((len(self._windows), len(Window)), dtype=np.int64)
+        first, size = self._window_lines.ctypes.data, 8 * len(Window)
+        self._window_of = self._layers[:, Layer.WINDOW].copy()
+        self._layers[:, Layer.WINDOW] = first + size * self._window_of
+        self._set_sizes(blocks)
+
+    # What stays
+
+    def _keep(self, name: str, tensor: torch.Tensor) -> int:
+        """Keep memory alive under a name; its address."""
+        self._kept[name] = tensor
+        return tensor.data_ptr()
+
+    def _keep_matrix(self, name: str, matrix: PackedMatrix) -> tuple[int, int]:
+        values = self._keep(name, matrix.values)
+        return values, self._keep(f"{name}.scales", matrix.scales)
+
+    def _keep_floats(self, name: str, tensor: torch.Tensor | None) -> int:
+        if tensor is None:
+            return 0
+        return self._keep(name, tensor.detach().float().contiguous().clone())
+
+    def _pack_ends(
+        self, embedding: torch.Tensor, final_norm: torch.Tensor, head: torch.Tensor | None
+    ) -> None:
+        job = self._job
+        ends = self._keep_matrix("embedding", pack(embedding))
+        job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES] = ends
+        if head is not None:
+            ends = self._keep_matrix("head", pack(head))
+        line = self._linears[-1]
+        line[Linear.MODE], line[Linear.INPUTS] = linear.STORE, self.shape.hidden
+        line[Linear.VALUES], line[Linear.SCALES] = ends
+        line[Linear.OUTPUTS] = self.shape.vocab
+        line[Linear.TO_STRIDE] = 4 * self.shape.vocab
+        job[Job.HEAD] = line.ctypes.data
+        job[Job.FINAL_NORM] = self._keep_floats("final_norm", final_norm)
+
+    def _make_pool(self, num_slots: int, blocks: int) -> None:
+        """K, V and final rows: zeros, which cost nothing until they are written."""
+        shape, padded = self.shape, self._padded
+        size = (shape.num_layers, 2, shape.kv_heads, padded, blocks * 16)
+        pool = torch.zeros(size, dtype=torch.bfloat16)
+        first, part = self._keep("pool", pool), pool[0, 0].numel() * pool.itemsize
+        for number in range(shape.num_layers):
+            self._layers[number, Layer.KEYS] = first + 2 * number * part
+            self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
+        final = torch.zeros((num_slots, shape.hidden), dtype=torch.bfloat16)
+        self._job[Job.FINAL] = self._keep("final", final)
+
+    def _pack_layer(self, number: int, layer: LayerTensors) -> None:
+        line, shape = self._layers[number], self.shape
+        for place, name in (
+            (Layer.INPUT_NORM, "input_norm"),
+            (Layer.Q_NORM, "q_norm"),
+            (Layer.K_NORM, "k_norm"),
+            (Layer.MLP_NORM, "mlp_norm"),
+        ):
+            line[place] = self._keep_floats(f"{number}.{name}", getattr(layer, name))
+        bias = self._keep_floats(f"{number}.qkv_bias", layer.qkv_bias)
+        activation = ACTIVATION_BYTES * shape.inner
+        for index, (place, matrix, mode, stride) in enumerate(
+            (
+                (Layer.QKV, pack(layer.qkv), linear.BIAS if bias else linear.STORE, 0),
+                (Layer.OUTPUT, pack(layer.output), linear.ADD, 4 * shape.hidden),
+                (Layer.GATE_UP, pack_gated(layer.gate_up), linear.GATE, activation),
+                (Layer.DOWN, pack(layer.down), linear.ADD, 4 * shape.hidden),
+            )
+        ):
+            product = self._linears[4 * number + index]
+            line[place] = product.ctypes.data
+            product[Linear.MODE] = mode
+            name = f"{number}.{place.name}"
+            product[Linear.VALUES], product[Linear.SCALES] = self._keep_matrix(name, matrix)
+            product[Linear.INPUTS], product[Linear.OUTPUTS] = matrix.inputs, matrix.outputs
+            product[Linear.BIAS] = bias
+            product[Linear.TO_STRIDE] = stride or 4 * matrix.outputs
+        window = layer.window or 0
+        if window not in self._windows:
+            self._windows.append(window)
+        line[Layer.WINDOW] = self._windows.index(window)
+
+    @property
+    def _padded(self) -> int:
+        return -(-self.shape.head_dim // PANEL) * PANEL
+
+    def _set_sizes(self, blocks: int) -> None:
+        job, shape = self._job, self.shape
+        job[Job.THREADS] = self.threads
+        job[Job.NUM_LAYERS] = shape.num_layers
+        job[Job.HIDDEN] = shape.hidden
+        job[Job.HEADS] = shape.heads
+        job[Job.KV_HEADS] = shape.kv_heads
+        job[Job.DIM] = shape.head_dim
+        job[Job.PADDED] = self._padded
+        job[Job.BLOCKS] = blocks
+        floats = torch.tensor([shape.eps, shape.head_dim**-0.5])
+        job[Job.EPS] = self._keep("eps", floats)
+        job[Job.LAYERS] = self._layers.ctypes.data
+        job[Job.BLIND] = self._keep("blind", torch.zeros(1, dtype=torch.int64))
+        phases = shape.num_layers * PHASES_PER_LAYER + 2
+        job[Job.PHASE_BYTES] = phase_bytes(self.threads)
+        size = phases * phase_bytes(self.threads)
+        self._counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
+        job[Job.COUNTERS] = self._aligned("counters", self._counters)
+        inputs = max(shape.hidden, shape.inner, shape.heads * shape.head_dim)
+        bytes_each = max(linear.scratch_bytes(inputs), attention.scratch_bytes(self._padded))
+        bytes_each = -(-bytes_each // 128) * 128
+        scratch = torch.zeros((self.threads * bytes_each + 64) // 4)
+        job[Job.SCRATCH] = self._aligned("scratch", scratch)
+        job[Job.SCRATCH_BYTES] = bytes_each
+
+    def _aligned(self, name: str, tensor: torch.Tensor) -> int:
+        """Keep memory; the first address in it that begins a cache line."""
+        address = self._keep(name, tensor)
+        return address + -address % 64
+
+    # What grows with the rows and positions that come
+
+    def _make_room(self, rows: int) -> None:
+        """Buffers for that many rows."""
+        job, shape = self._job, self.shape
+        if rows <= job[Job.CAPACITY]:
+            return
+        capacity = max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
+        job[Job.CAPACITY] = capacity
+        self._inputs = np.zeros((3, capacity), dtype=np.int64)
+        for index, place in enumerate((Job.TOKENS, Job.POSITIONS, Job.SLOTS)):
+            job[place] = self._inputs[index].ctypes.data
+        attended = shape.heads * shape.head_dim
+        outputs = attended + 2 * shape.kv_heads * shape.head_dim
+        activations = torch.bfloat16 if DOT else torch.float32
+        more = capacity + ROWS  # A tile reads whole heights.
+        queries = (capacity + ROWS) * shape.heads
+        parts = most_parts(self.threads, shape.kv_heads, shape.heads // shape.kv_heads, capacity)
+        for place, name, size, dtype in (
+            (Job.X, "x", (capacity, shape.hidden), torch.float32),
+            (Job.NORMED, "normed", (more, shape.hidden), activations),
+            (Job.QKV, "qkv", (capacity, outputs), torch.float32),
+            (Job.QUERIES, "queries", (queries, self._padded), activations),
+            (Job.ATTENDED, "attended", (more, attended), activations),
+            (Job.GATED, "gated", (more, shape.inner), activations),
+            (Job.PARTS, "parts", (parts + ROWS, self._padded), torch.float32),
+            (Job.MAXIMA, "maxima", (parts,), torch.float32),
+            (Job.SUMS, "sums", (parts,), torch.float32),
+        ):
+            job[place] = self._keep(name, torch.zeros(size, dtype=dtype))
+        self._linears[-1, Linear.FROM] = job[Job.NORMED]
+        products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
+        for index, (source, target) in enumerate(
+            (
+                (Job.NORMED, Job.QKV),
+                (Job.ATTENDED, Job.X),
+                (Job.NORMED, Job.GATED),
+                (Job.GATED, Job.X),
+            )
+        ):
+            products[:, index, Linear.FROM] = job[source]
+            products[:, index, Linear.TO] = job[target]
+
+    def _make_positions(self, count: int) -> None:
+        """Tables of cos and sin for the positions below `count`."""
+        cos = self._kept.get("cos")
+        known = 0 if cos is None else cos.shape[0]
+        if count <= known:
+            return
+        size = max(_LEAST_POSITIONS, 1 << (count - 1).bit_length())
+        half = self.shape.head_dim // 2
+        tables = self._rope_rows(torch.arange(size))
+        for place, name, table in zip((Job.COS, Job.SIN), ("cos", "sin"), tables, strict=True):
+            self._job[place] = self._keep(name, table[:, :half].float().contiguous())
+
+    # Steps
+
+    def forward(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        slots: Sequence[int],
+        plan: AttentionPlan,
+    ) -> None:
+        """Compute rows, at least one: their K, V and final rows are then at their slots.
+
+        Raises ValueError if a row sees no key.
+        """
+        rows, job = len(token_ids), self._job
+        self._make_room(rows)
+        self._inputs[:, :rows] = (token_ids, positions, slots)
+        self._make_positions(int(self._inputs[1, :rows].max()) + 1)
+        job[Job.ROWS] = rows
+        self._divide(plan)
+        self._run(STEP)
+        blind = self._kept["blind"]
+        if blind.item():
+            blind.zero_()
+            raise ValueError("attention plan: a row sees no key")
+
+    def _divide(self, plan: AttentionPlan) -> None:
+        """Cut the plan's work to tasks, once for all layers of a window."""
+        group = self.shape.heads // self.shape.kv_heads
+        self._work = []
+        for index, window in enumerate(self._windows):
+            units, offsets, splits = build_units(
+                plan.host_items, plan.host_row_pos, group, self.shape.kv_heads, window, self.threads
+            )
+            self._work.append((units, offsets))
+            blocks = (len(offsets) - 1) // splits
+            line = (window, units.ctypes.data, offsets.ctypes.data, blocks, splits)
+            self._window_lines[index] = line
+            if plan.gathered is not None:
+                layers = int((self._window_of == index).sum())
+                reads = [(slot, length) for slot, length in units[:, :2].tolist() if length]
+                plan.gathered.extend(reads * layers)
+
+    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+        """float32 `[len(slots), vocab]`: the logits of tokens computed at `slots`."""
+        rows = len(slots)
+        out = torch.empty((rows, self.shape.vocab), dtype=torch.float32)
+        if rows:
+            self._make_room(rows)
+            self._inputs[2, :rows] = slots
+            self._job[Job.ROWS] = rows
+            self._linears[-1, Linear.TO] = out.data_ptr()
+            self._run(LOGITS)
+        return out
+
+    def _run(self, kind: int) -> None:
+        self._counters.zero_()
+        the_team(self.threads).run(kind, self._job.ctypes.data)

@@ -1,0 +1,167 @@
+"""A step of the decoder, and logits of computed slots, as phases that the team's threads share."""
+
+from __future__ import annotations
+
+from ramet.kernels.cpu.fused.attention import ask_for, attend, merge
+from ramet.kernels.cpu.fused.fields import (
+    NUM_JOB,
+    NUM_LAYER,
+    NUM_WINDOW,
+    Job,
+    Layer,
+    Window,
+)
+from ramet.kernels.cpu.fused.jit import inlined
+from ramet.kernels.cpu.fused.lanes import f32_array, i64_array, routine
+from ramet.kernels.cpu.fused.linear import ahead_of, linear
+from ramet.kernels.cpu.fused.phases import finish, take, wait
+from ramet.kernels.cpu.fused.rows import (
+    embed,
+    from_bf16,
+    key_value_row,
+    norm,
+    norm_to_bf16,
+    query_row,
+)
+from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, ROWS
+
+PHASES_PER_LAYER = 9
+EMBED, INPUT_NORM, PLACE, MLP_NORM, FINAL_NORM, GATHER = range(6)
+"""Phases that do something to each row."""
+ROWS_PER_TASK = 4
+"""Rows of a task of theirs."""
+
+
+@inlined
+def _row(kind, job, layer, row):
+    """What phase `kind` does to one row."""
+    hidden = job[Job.HIDDEN]
+    x = job[Job.X] + row * hidden * 4
+    normed = job[Job.NORMED] + row * hidden * ACTIVATION_BYTES
+    eps = f32_array(job[Job.EPS], (2,))[0]
+    if kind == EMBED:
+        token = i64_array(job[Job.TOKENS] + row * 8, (1,))[0]
+        embed(x, job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES], hidden, token)
+    elif kind == INPUT_NORM:
+        if job[Job.ROWS] <= ROWS:
+            _ask_for_slot(job, layer, row)
+        norm(x, layer[Layer.INPUT_NORM], hidden, eps, normed)
+    elif kind == PLACE:
+        _place(job, layer, row, eps)
+    elif kind == MLP_NORM:
+        norm(x, layer[Layer.MLP_NORM], hidden, eps, normed)
+    else:
+        slot = i64_array(job[Job.SLOTS] + row * 8, (1,))[0]
+        final = job[Job.FINAL] + slot * hidden * 2
+        if kind == FINAL_NORM:
+            norm_to_bf16(x, job[Job.FINAL_NORM], hidden, eps, final)
+        else:
+            from_bf16(final, hidden, normed)
+
+
+@inlined
+def _ask_for_slot(job, layer, row):
+    """Ask for the lines that a row's keys and values will be written to: some hundred of them,
+    each elsewhere, which the processor would fetch one by one."""
+    slot = i64_array(job[Job.SLOTS] + row * 8, (1,))[0]
+    padded, blocks = job[Job.PADDED], job[Job.BLOCKS]
+    for head in range(job[Job.KV_HEADS]):
+        ask_for(layer[Layer.KEYS], layer[Layer.VALUES], head, padded, blocks, slot)
+
+
+@inlined
+def _place(job, layer, row, eps):
+    """A row's queries to where attention reads them, its keys and values to their slot."""
+    dim, padded = job[Job.DIM], job[Job.PADDED]
+    heads, kv_heads = job[Job.HEADS], job[Job.KV_HEADS]
+    group = heads // kv_heads
+    row_bytes = group * padded * ACTIVATION_BYTES
+    qkv = job[Job.QKV] + row * (heads + 2 * kv_heads) * dim * 4
+    position = i64_array(job[Job.POSITIONS] + row * 8, (1,))[0]
+    slot = i64_array(job[Job.SLOTS] + row * 8, (1,))[0]
+    cos = job[Job.COS] + position * (dim // 2 * 4)
+    sin = job[Job.SIN] + position * (dim // 2 * 4)
+    query_row(
+        qkv, heads, dim, padded, group, layer[Layer.Q_NORM], eps, cos, sin,
+        job[Job.QUERIES] + row * row_bytes, job[Job.CAPACITY] * row_bytes,
+    )  # fmt: skip
+    key_value_row(
+        qkv, heads, kv_heads, dim, padded, layer[Layer.K_NORM], eps, cos, sin, layer[Layer.KEYS],
+        layer[Layer.VALUES], job[Job.BLOCKS], slot,
+    )  # fmt: skip
+
+
+@routine
+def each_row(kind, job_at, layer_at, following, phase, thread):
+    """A phase that does something to each row; `following` is the `Linear` that is next."""
+    job, layer = i64_array(job_at, (NUM_JOB,)), i64_array(layer_at, (NUM_LAYER,))
+    rows, threads = job[Job.ROWS], job[Job.THREADS]
+    total = (rows + ROWS_PER_TASK - 1) // ROWS_PER_TASK
+    task = take(phase, total, thread, threads)
+    while task >= 0:
+        for row in range(task * ROWS_PER_TASK, min((task + 1) * ROWS_PER_TASK, rows)):
+            _row(kind, job, layer, row)
+        finish(phase)
+        task = take(phase, total, thread, threads)
+    ahead, end = ahead_of(following, rows, thread, threads)
+    wait(phase, total, ahead, end)
+
+
+@routine
+def attention(job_at, layer_at, phase, thread, scratch):
+    """Two phases: tasks of a block of rows, a part of their keys and a KV head; then the parts of
+    each row put together."""
+    job, layer = i64_array(job_at, (NUM_JOB,)), i64_array(layer_at, (NUM_LAYER,))
+    window = i64_array(layer[Layer.WINDOW], (NUM_WINDOW,))
+    rows, threads, kv_heads = job[Job.ROWS], job[Job.THREADS], job[Job.KV_HEADS]
+    ahead, end = ahead_of(layer[Layer.OUTPUT], rows, thread, threads)
+    total = window[Window.ROW_BLOCKS] * window[Window.SPLITS] * kv_heads
+    task = take(phase, total, thread, threads)
+    while task >= 0:
+        attend(job, layer, window, task // kv_heads, task % kv_heads, scratch)
+        finish(phase)
+        task = take(phase, total, thread, threads)
+    wait(phase, total, ahead, end)
+    phase += job[Job.PHASE_BYTES]
+    total = (rows + ROWS_PER_TASK - 1) // ROWS_PER_TASK
+    task = take(phase, total, thread, threads)
+    while task >= 0:
+        first = task * ROWS_PER_TASK
+        merge(job, window, first, min(first + ROWS_PER_TASK, rows))
+        finish(phase)
+        task = take(phase, total, thread, threads)
+    wait(phase, total, ahead, end)
+
+
+@inlined
+def step(address, thread):
+    """A thread's part of a step: all rows through all layers."""
+    job = i64_array(address, (NUM_JOB,))
+    rows, threads, size = job[Job.ROWS], job[Job.THREADS], job[Job.PHASE_BYTES]
+    scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
+    at, phase = job[Job.LAYERS], job[Job.COUNTERS]
+    each_row(EMBED, address, 0, job[Job.HEAD], phase, thread)
+    for _ in range(job[Job.NUM_LAYERS]):
+        layer = i64_array(at, (NUM_LAYER,))
+        qkv, gate_up, phase = layer[Layer.QKV], layer[Layer.GATE_UP], phase + size
+        each_row(INPUT_NORM, address, at, qkv, phase, thread)
+        linear(qkv, phase + size, thread, threads, rows, scratch)
+        each_row(PLACE, address, at, layer[Layer.OUTPUT], phase + 2 * size, thread)
+        attention(address, at, phase + 3 * size, thread, scratch)
+        linear(layer[Layer.OUTPUT], phase + 5 * size, thread, threads, rows, scratch)
+        each_row(MLP_NORM, address, at, gate_up, phase + 6 * size, thread)
+        linear(gate_up, phase + 7 * size, thread, threads, rows, scratch)
+        linear(layer[Layer.DOWN], phase + 8 * size, thread, threads, rows, scratch)
+        at, phase = at + 8 * NUM_LAYER, phase + (PHASES_PER_LAYER - 1) * size
+    each_row(FINAL_NORM, address, 0, job[Job.HEAD], phase + size, thread)
+
+
+@inlined
+def logits(address, thread):
+    """A thread's part of logits: rows of the pool times the output head."""
+    job = i64_array(address, (NUM_JOB,))
+    scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
+    phase, head = job[Job.COUNTERS], job[Job.HEAD]
+    each_row(GATHER, address, 0, head, phase, thread)
+    phase += job[Job.PHASE_BYTES]
+    linear(head, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)

@@ -1,0 +1,91 @@
+"""Weights as the kernels read them: int8 with one float32 scale per output, 16 outputs abreast.
+
+The same values serve one row and a thousand. Integers up to 127 are exact in bfloat16, so what a
+product computes doesn't depend on how many rows it has, but for the order of its sums.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ramet.kernels.cpu.fused.jit import jit
+from ramet.kernels.cpu.fused.lanes import LANES
+from ramet.kernels.cpu.fused.tile import PANEL
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedMatrix:
+    """A weight matrix `[outputs, inputs]`; `outputs` is filled up to whole panels by zeros."""
+
+    values: torch.Tensor
+    """int8 `[blocks, inputs, 16]`: value `(16 * block + lane, input)` of the matrix."""
+    scales: torch.Tensor
+    """float32 `[16 * blocks]`: by which an output's values are multiplied."""
+    outputs: int
+    """Outputs that mean something."""
+
+    @property
+    def inputs(self) -> int:
+        """The inner dimension."""
+        return self.values.shape[1]
+
+    @property
+    def panels(self) -> int:
+        """Number of panels."""
+        return self.values.shape[0] * LANES // PANEL
+
+
+def pack(weight: torch.Tensor) -> PackedMatrix:
+    """Quantise and pack a float matrix `[outputs, inputs]`, `inputs` even.
+
+    A row's scale is its largest magnitude over 127 (round to nearest; symmetric, per channel).
+    Raises ValueError for an odd number of inputs or a value that isn't finite.
+    """
+    return _pack([weight])
+
+
+def pack_gated(gate_up: torch.Tensor) -> PackedMatrix:
+    """Pack the two matrices of a gated MLP, `[2 * inner, inputs]`, gate's rows before up's: each
+    panel has 16 outputs of the one, then the same 16 of the other."""
+    return _pack(gate_up.chunk(2))
+
+
+def _pack(matrices: Sequence[torch.Tensor]) -> PackedMatrix:
+    """Pack matrices of one shape, their blocks of 16 outputs taking turns."""
+    count, (outputs, inputs) = len(matrices), matrices[0].shape
+    if inputs % 2:
+        raise ValueError(f"weight: {inputs} inputs; packed matrices have an even number of them")
+    own = -(-outputs // LANES)
+    blocks = own * count
+    blocks += blocks * LANES % PANEL // LANES
+    values = torch.zeros((blocks, inputs, LANES), dtype=torch.int8)
+    scales = torch.zeros(blocks * LANES, dtype=torch.float32)
+    for index, matrix in enumerate(matrices):
+        floats = matrix.detach().float().contiguous().numpy()
+        if not _quantise(floats, values.numpy(), scales.numpy(), index, count):
+            raise ValueError("weight: not all of its values are finite")
+    return PackedMatrix(values, scales, outputs * count)
+
+
+@jit
+def _quantise(weight, values, scales, first, stride):
+    """Fill the blocks `first`, `first + stride`, ...; whether all values are finite."""
+    outputs, inputs = weight.shape
+    for output in range(outputs):
+        largest = np.float32(0.0)
+        for k in range(inputs):
+            size = abs(weight[output, k])
+            if not size < np.inf:
+                return False
+            largest = max(largest, size)
+        block, lane = first + output // LANES * stride, output % LANES
+        scale = largest / np.float32(127.0)
+        factor = np.float32(127.0) / largest if largest > 0 else np.float32(0.0)
+        scales[block * LANES + lane] = scale
+        for k in range(inputs):
+            values[block, k, lane] = np.int8(np.rint(weight[output, k] * factor))
+    return True
