@@ -17,14 +17,14 @@ from ramet.kernels.draws import Draws
 _BINS = 1024
 """Candidates are put into so many, by their distance from the likeliest token."""
 _NEAR = 2.0
-"""Candidates are first sought among weights above exp(-2); then exp(-4), and so on."""
+"""Candidates are first sought among weights above exp(-2); then exp(-3), and so on."""
 _FAR = 40.0
 LOWEST = -3.4028234663852886e38
 """Of float32; below is only minus infinity."""
 
 
 @inlined
-def _candidates(x, best, heat, weights, most, goal, found):  # type: ignore[no-untyped-def]
+def _candidates(x, best, heat, weights, most, goal, found):
     """Write the likeliest tokens to `found`, at least `most` or as many as have the mass `goal`, or
     all that can be drawn: (their number, the distance from `best` of those in the last bin)."""
     nats = _NEAR
@@ -37,17 +37,17 @@ def _candidates(x, best, heat, weights, most, goal, found):  # type: ignore[no-u
             return size, nats / heat
         if nats > _FAR:
             return gather(x, np.float32(LOWEST), found), nats / heat
-        nats *= 2.0
+        nats *= 1.5
 
 
 @inlined
-def _before(x, a, b):  # type: ignore[no-untyped-def]
+def _before(x, a, b):
     """Whether token `a` is likelier than `b`, or its equal with a lower id."""
     return x[a] > x[b] or (x[a] == x[b] and a < b)
 
 
 @inlined
-def _sift(x, heap, size, at):  # type: ignore[no-untyped-def]
+def _sift(x, heap, size, at):
     """Let the token at `at` sink to its place in a heap of tokens, the likeliest on top."""
     token = heap[at]
     while 2 * at + 1 < size:
@@ -62,14 +62,14 @@ def _sift(x, heap, size, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _bin(x, best, scale):  # type: ignore[no-untyped-def]
+def _bin(x, best, scale):
     """The bin of a logit: never a later one than that of a smaller logit."""
     away = (best - np.float64(x)) * scale
     return np.int64(away) if away < _BINS - 1 else np.int64(_BINS - 1)
 
 
 @inlined
-def _least_kept(x, best, scale, weights, found, size, heap, bins, most, goal):  # type: ignore[no-untyped-def]
+def _least_kept(x, best, scale, weights, found, size, heap, bins, most, goal):
     """Keep the likeliest of the tokens `found` until there are `most` or their mass is `goal`: (the
     smallest logit kept, the mass kept). Its equals that aren't kept lose their weight."""
     for at in range(_BINS):
@@ -107,7 +107,7 @@ def _least_kept(x, best, scale, weights, found, size, heap, bins, most, goal):  
 
 
 @inlined
-def _weigh(x, best, heat, fraction, weights, sums):  # type: ignore[no-untyped-def]
+def _weigh(x, best, heat, fraction, weights, sums):
     """`exp((x - best) * heat)`, or 0 below `fraction`, and the sums of the blocks."""
     for block in range(len(sums)):
         # Views: LLVM makes no good vectors of indices that start somewhere.
@@ -123,7 +123,7 @@ def _weigh(x, best, heat, fraction, weights, sums):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _drop(x, least, fraction, weights, sums):  # type: ignore[no-untyped-def]
+def _drop(x, least, fraction, weights, sums):
     """Take their weight from logits below `least` and from weights below `fraction`."""
     for block in range(len(sums)):
         some = x[block * BLOCK : (block + 1) * BLOCK]
@@ -138,7 +138,7 @@ def _drop(x, least, fraction, weights, sums):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _find(weights, sums, uniform):  # type: ignore[no-untyped-def]
+def _find(weights, sums, uniform):
     """The first token whose cumulative weight exceeds `uniform` times the sum."""
     total = 0.0
     last = 0
@@ -166,7 +166,7 @@ def _find(weights, sums, uniform):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _rank(x, best, heat, asked, weights, sums, found, heap, bins):  # type: ignore[no-untyped-def]
+def _rank(x, best, heat, asked, weights, sums, found, heap, bins):
     """Take their weight from the tokens that top-k, top-p and min-p leave out."""
     most, goal, mass = float(len(x)), np.inf, 0.0
     for block in range(len(sums)):
@@ -189,14 +189,14 @@ def _rank(x, best, heat, asked, weights, sums, found, heap, bins):  # type: igno
 
 
 @jit
-def _greedy(logits, indices, tokens, maxima):  # type: ignore[no-untyped-def]
+def _greedy(logits, indices, tokens, maxima):
     """Writes int64 `tokens` and float32 `maxima`, `[m]`, for int64 `indices`."""
     for i in range(len(indices)):
         tokens[i], maxima[i] = likeliest(logits[indices[i]])
 
 
 @jit
-def _draw(logits, rows, asked, uniforms, bans, masks, scratch, tokens, maxima):  # type: ignore[no-untyped-def]
+def _draw(logits, rows, asked, uniforms, bans, masks, scratch, tokens, maxima):
     """Writes int64 `tokens` `[n, m]` and float32 `maxima` `[n]` for the fields of `Draws`; without
     masks, `masks` has no rows."""
     edited, weights, sums, found, heap, bins = scratch

@@ -103,7 +103,7 @@ def _lowest_bit(_context: Any, bits: Any) -> Any:
 
 
 @inlined
-def likeliest(x):  # type: ignore[no-untyped-def]
+def likeliest(x):
     """(its token, the lowest of equals; the largest of `x`, or NaN if there is one)."""
     best, place = np.float32(-np.inf), 0
     for start in range(0, len(x), BLOCK):
@@ -128,7 +128,7 @@ def likeliest(x):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def mask(x, words, out):  # type: ignore[no-untyped-def]
+def mask(x, words, out):
     """`x`, and minus infinity where the bit of `words` is 0, to `out`."""
     whole = len(x) // 32
     source, target = x.ctypes.data, out.ctypes.data
@@ -141,7 +141,7 @@ def mask(x, words, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def gather(x, least, found):  # type: ignore[no-untyped-def]
+def gather(x, least, found):
     """Write the tokens with a logit of at least `least` to `found`, in order; their number."""
     size = 0
     whole = len(x) // LANES
