@@ -159,12 +159,14 @@ def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor
     the likeliest with that mass, Holtzman et al. 2020), min-p (at least that fraction of the
     likeliest's weight); ranks are of logits, of equals the lowest id comes first. Then the first
     token in order of ids whose cumulative weight exceeds uniform * sum. Where the largest is not
-    finite, or the temperature 0, the tokens are its.
+    finite, or the temperature 0, the tokens are its. A NaN stays one, whatever the masks say.
     """
     work = logits[draws.rows].double()
     work[draws.bans[:, 0], draws.bans[:, 1]] += -torch.inf
+    broken = work.isnan()
     if draws.masks is not None:
         apply_bitmask(work, draws.masks)
+    work[broken] = torch.nan
     best, likeliest = work.max(-1)
     tokens = likeliest.unsqueeze(1).repeat(1, draws.uniforms.shape[1])
     for n, (temperature, top_k, top_p, fraction) in enumerate(draws.asked.tolist()):

@@ -213,7 +213,7 @@ def _draw(logits, rows, asked, uniforms, bans, masks, scratch, tokens, maxima):
         if len(masks) or is_banned:
             x = edited
         while banned < len(bans) and bans[banned, 0] == n:
-            edited[bans[banned, 1]] = np.float32(-np.inf)
+            edited[bans[banned, 1]] += np.float32(-np.inf)
             banned += 1
         token, maximum = likeliest(x)
         maxima[n] = maximum

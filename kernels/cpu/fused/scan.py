@@ -67,12 +67,14 @@ def _largest(_context: Any, address: Any) -> Any:
 
 @intrinsic
 def _allow(_context: Any, source: Any, bits: Any, target: Any) -> Any:
-    """Copy 16 float32 from one address to another; minus infinity where the bit is 0."""
+    """Copy 16 float32 from one address to another; minus infinity where the bit is 0,
+    but what is NaN stays it."""
 
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         code = Code(builder)
         chosen = builder.bitcast(builder.trunc(arguments[1], I16), ir.VectorType(_BIT, LANES))
         values = code.load(arguments[0], FLOATS, 4)
+        chosen = builder.or_(chosen, builder.fcmp_unordered("uno", values, values))
         code.store(builder.select(chosen, values, code.floats(float("-inf"))), arguments[2])
         return context.get_dummy_value()
 
@@ -129,7 +131,7 @@ def likeliest(x):
 
 @inlined
 def mask(x, words, out):
-    """`x`, and minus infinity where the bit of `words` is 0, to `out`."""
+    """`x`, and minus infinity where the bit of `words` is 0, to `out`; NaN stays."""
     whole = len(x) // 32
     source, target = x.ctypes.data, out.ctypes.data
     for i in range(whole):
@@ -137,7 +139,8 @@ def mask(x, words, out):
         _allow(source + 128 * i, word, target + 128 * i)
         _allow(source + 128 * i + 64, word >> 16, target + 128 * i + 64)
     for i in range(32 * whole, len(x)):
-        out[i] = x[i] if (words[whole] >> (i - 32 * whole)) & 1 else np.float32(-np.inf)
+        chosen = (words[whole] >> (i - 32 * whole)) & 1 or x[i] != x[i]
+        out[i] = x[i] if chosen else np.float32(-np.inf)
 
 
 @inlined
