@@ -29,8 +29,10 @@ class DecoderShape:
     """Of the norms."""
 
 
-class LayerTensors(Protocol):
-    """One layer's weights, float tensors; None where it has no such thing."""
+@dataclasses.dataclass(frozen=True)
+class LayerTensors:
+    """One layer's weights; projections that read the same input are one matrix. None where the
+    layer has no such thing."""
 
     input_norm: torch.Tensor
     qkv: torch.Tensor

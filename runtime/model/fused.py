@@ -9,7 +9,7 @@ import torch
 from ramet.kernels import ops
 from ramet.kernels.decoder import DecoderShape
 from ramet.runtime.model.attention_plan import Rows, build_plan
-from ramet.runtime.model.layers import DecoderLayer
+from ramet.runtime.model.layers import layer_tensors
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.weights import check_weights
@@ -31,7 +31,7 @@ class FusedModel:
         frequencies = inverse_frequencies(spec.rope, spec.head_dim)
         self._decoder = ops.decoder(
             decoder_shape(spec),
-            (DecoderLayer.from_weights(spec, layer, weights) for layer in range(spec.num_layers)),
+            (layer_tensors(spec, layer, weights) for layer in range(spec.num_layers)),
             weights["model.embed_tokens.weight"],
             weights["model.norm.weight"],
             None if spec.tied_embeddings else weights["lm_head.weight"],

@@ -10,10 +10,11 @@ import torch
 from ramet.kernels.cpu.fused import attention, linear
 from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
+from ramet.kernels.cpu.fused.lanes import DOT
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
-from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, DOT, PANEL, ROWS
+from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, PANEL, ROWS
 from ramet.kernels.cpu.fused.units import build_units, most_parts
 from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
 from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows

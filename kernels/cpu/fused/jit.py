@@ -74,7 +74,9 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """For what only other kernels call: it becomes a part of each of them."""
-    return numba.njit(nogil=True, **_OPTIONS)(function)  # type: ignore[no-any-return]
+    # Without entries for Python and C, which take more time to make than the function itself.
+    own = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(nogil=True, **own, **_OPTIONS)(function)  # type: ignore[no-any-return]
 
 
 def compile_routine(function: Callable[..., Any], signature: Any) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ramet.kernels.cpu.fused.jit import compile_routine, has, inlined
@@ -246,12 +247,11 @@ def routine(function: Any) -> Any:
 
         return types.void(types.UniTuple(types.int64, count)), write
 
-    @inlined
     def caller(*arguments):
         call(arguments)
 
-    caller.compiled = compiled  # Its code lives as long as this.
-    return caller
+    caller.__dict__["compiled"] = compiled  # Its code lives as long as this.
+    return inlined(caller)
 
 
 def view(kind: Any) -> Any:

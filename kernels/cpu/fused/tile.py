@@ -158,7 +158,7 @@ def _tile(rows: int, stored: str) -> Any:
     return tile
 
 
-def _panel(stored: str) -> Callable[..., None]:
+def _panel(stored: str) -> Any:
     """The product of up to `ROWS` rows and a panel that is stored that way."""
     tiles = [_tile(rows, stored) for rows in _HEIGHTS]
     one, two, four, six_or_eight, most = (tiles + tiles[-1:])[:5]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.kernels.cpu.fused.jit import jit
-from ramet.kernels.cpu.fused.tile import DOT, PANEL, ROWS, times_bytes
+from ramet.kernels.cpu.fused.lanes import DOT
+from ramet.kernels.cpu.fused.tile import PANEL, ROWS, times_bytes
 
 
 @jit
