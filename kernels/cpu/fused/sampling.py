@@ -19,7 +19,7 @@ _BINS = 1024
 _NEAR = 2.0
 """Candidates are first sought among weights above exp(-2); then exp(-3), and so on."""
 _FAR = 40.0
-LOWEST = -3.4028234663852886e38
+_LOWEST = -3.4028234663852886e38
 """Of float32; below is only minus infinity."""
 
 
@@ -29,14 +29,14 @@ def _candidates(x, best, heat, weights, most, goal, found):
     all that can be drawn: (their number, the distance from `best` of those in the last bin)."""
     nats = _NEAR
     while True:
-        size = gather(x, np.float32(max(best - nats / heat, LOWEST)), found)
+        size = gather(x, np.float32(max(best - nats / heat, _LOWEST)), found)
         mass = 0.0
         for i in range(size):
             mass += weights[found[i]]
         if size >= most or mass >= goal:
             return size, nats / heat
         if nats > _FAR:
-            return gather(x, np.float32(LOWEST), found), nats / heat
+            return gather(x, np.float32(_LOWEST), found), nats / heat
         nats *= 1.5
 
 
@@ -84,14 +84,14 @@ def _least_kept(x, best, scale, weights, found, size, heap, bins, most, goal):
         mass += bins[border, 0]
         kept += bins[border, 1]
         border += 1
-    left = np.int64(0)  # Numba would compile for a literal, too.
+    left = top = np.int64(0)  # Numba would compile `_sift` again for a literal.
     for i in range(size):
         if _bin(x[found[i]], best, scale) == border:
             heap[left] = found[i]
             left += 1
     for i in range(left // 2 - 1, -1, -1):
         _sift(x, heap, left, i)
-    least = np.float32(LOWEST)
+    least = np.float32(_LOWEST)
     while left and (x[heap[0]] == least or (kept < most and mass < goal)):
         token = heap[0]
         if kept < most and mass < goal:
@@ -102,7 +102,7 @@ def _least_kept(x, best, scale, weights, found, size, heap, bins, most, goal):
             weights[token] = 0.0
         left -= 1
         heap[0] = heap[left]
-        _sift(x, heap, left, 0)
+        _sift(x, heap, left, top)
     return least, mass
 
 
@@ -179,7 +179,7 @@ def _rank(x, best, heat, asked, weights, sums, found, heap, bins):
         by_mass = False
     size, reach = _candidates(x, best, heat, weights, most, goal, found)
     scale = (_BINS - 1) / reach
-    least = np.float32(LOWEST)
+    least = np.float32(_LOWEST)
     while True:
         least, mass = _least_kept(x, best, scale, weights, found, size, heap, bins, most, goal)
         if not by_mass:

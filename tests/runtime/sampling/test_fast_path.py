@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -61,3 +63,18 @@ def test_the_results_are_the_same_without_kernels(monkeypatch: pytest.MonkeyPatc
         "InvalidArgument",
     }
     assert [r.token for r in likeliest] == [r.token for r in greedy(logits, [0, 11, 10, 0])]
+
+
+def test_numba_may_be_absent() -> None:
+    code = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+import torch
+from ramet.runtime.request import SamplingParams
+from ramet.runtime.sampling.sampler import SampleRow, greedy, sample
+logits = torch.tensor([[0.0, 9.0, 1.0]])
+rows = [SampleRow(0, SamplingParams(temperature=t), 1, 0) for t in (0, 0.01)]
+print([result.token for result in sample(logits, rows) + greedy(logits, [0])])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["[1,", "1,", "1]"]), done.stderr
