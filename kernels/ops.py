@@ -16,10 +16,12 @@ import torch.nn.functional as F
 
 from ramet.kernels import reference
 from ramet.kernels.cpu import bitmask as cpu_bitmask
+from ramet.kernels.cpu import fused
 from ramet.kernels.cpu import gated_mlp as cpu_gated_mlp
 from ramet.kernels.cpu import linear as cpu_linear
 from ramet.kernels.cpu import tree_attention as cpu_tree_attention
 from ramet.kernels.decoder import Decoder, DecoderShape, LayerTensors, RopeRows
+from ramet.kernels.draws import Draws
 from ramet.kernels.plan import AttentionPlan
 
 
@@ -95,6 +97,35 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
         cpu_bitmask.apply_bitmask(logits, bitmask)
     else:
         reference.apply_bitmask(logits, bitmask)
+
+
+def draws_fast(logits: torch.Tensor) -> bool:
+    """Whether `greedy` and `draw` of such logits are kernels, not references."""
+    return logits.device.type == "cpu" and logits.dtype == torch.float32 and fused.available()
+
+
+def greedy(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The likeliest tokens, int64 `[m]`, the lowest ids among ties, and the largest logits of the
+    rows `indices`, int64 `[m]`, of `logits` `[n, vocab]`; NaN is largest.
+    """
+    if draws_fast(logits):
+        from ramet.kernels.cpu.fused import sampling
+
+        return sampling.greedy(logits, indices)
+    return reference.greedy(logits, indices)
+
+
+def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens, int64 `[n, m]`, drawn from rows of `logits` `[rows, vocab]`, and the largest logits,
+    `[n]`, that bans and masks leave; where that is not finite the tokens mean nothing.
+
+    A distribution's draws depend on nothing but its own row, fields and uniforms.
+    """
+    if draws_fast(logits):
+        from ramet.kernels.cpu.fused import sampling
+
+        return sampling.draw(logits, draws)
+    return reference.draw(logits, draws)
 
 
 def head_weight(weight: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from ramet.kernels.draws import Draws
 from ramet.kernels.plan import AttentionPlan
 
 
@@ -138,6 +139,54 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
     shifts = torch.arange(32, dtype=torch.int32, device=bitmask.device)
     bits = (bitmask.unsqueeze(-1) >> shifts) & 1
     logits.masked_fill_(bits.flatten(1)[:, :vocab] == 0, float("-inf"))
+
+
+def greedy(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The likeliest tokens, int64 `[m]`, the lowest ids among ties, and the largest logits of the
+    rows `indices`, int64 `[m]`, of `logits` `[n, vocab]`.
+
+    A row with a NaN has NaN for its largest, and any token.
+    """
+    best, tokens = logits[indices].max(-1)  # the first of equals
+    return tokens, best
+
+
+def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens, int64 `[n, m]`, drawn from distributions over rows of `logits` `[rows, vocab]`, and
+    the largest logits, `[n]`, that bans and masks leave.
+
+    In float64: bans and masks, `softmax(logits / temperature)`, top-k, top-p (the smallest set of
+    the likeliest with that mass, Holtzman et al. 2020), min-p (at least that fraction of the
+    likeliest's weight); ranks are of logits, of equals the lowest id comes first. Then the first
+    token in order of ids whose cumulative weight exceeds uniform * sum. Where the largest is not
+    finite, or the temperature 0, the tokens are its. A NaN stays one, whatever the masks say.
+    """
+    work = logits[draws.rows].double()
+    work[draws.bans[:, 0], draws.bans[:, 1]] += -torch.inf
+    broken = work.isnan()
+    if draws.masks is not None:
+        apply_bitmask(work, draws.masks)
+    work[broken] = torch.nan
+    best, likeliest = work.max(-1)
+    tokens = likeliest.unsqueeze(1).repeat(1, draws.uniforms.shape[1])
+    for n, (temperature, top_k, top_p, fraction) in enumerate(draws.asked.tolist()):
+        if temperature <= 0 or not bool(best[n].isfinite()):
+            continue
+        heat = max(temperature, torch.finfo(torch.float64).tiny)
+        weights = ((work[n] - best[n]) / heat).exp()
+        order = work[n].argsort(descending=True, stable=True)
+        kept = len(order) if top_k <= 0 else min(int(top_k), len(order))
+        if top_p < 1:
+            mass = weights[order[:kept]].cumsum(0)
+            kept = min(kept, int((mass < top_p * mass[-1]).sum()) + 1)
+        weights[order[kept:]] = 0
+        weights[weights < fraction] = 0
+        cumulative = weights.cumsum(0)
+        # Rounding may lift the goal to the sum itself, which no token would exceed.
+        below = cumulative[-1].nextafter(cumulative.new_zeros(()))
+        goals = (draws.uniforms[n] * cumulative[-1]).minimum(below)
+        tokens[n] = torch.searchsorted(cumulative, goals, right=True)
+    return tokens, best.to(logits.dtype)
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

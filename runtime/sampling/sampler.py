@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import ops
+from ramet.kernels.draws import Draws
 from ramet.runtime.errors import BackendError, InvalidArgument
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling import logits as steps
@@ -37,10 +38,15 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
             results[i] = result
     if len(greedy) < len(rows):
         others = [i for i, result in enumerate(results) if result is None]
+        fast = ops.draws_fast(logits)
         # Apart, so that rows without a mask are computed as if there were none.
         for masked in (False, True):
             some = [i for i in others if (rows[i].mask is not None) == masked]
-            for group in _blocks(_distributions(rows, some), logits.shape[1]):
+            simple = [i for i in some if _is_unedited(rows[i])] if fast else []
+            for i, result in _draw(logits, rows, _distributions(rows, simple)):
+                results[i] = result
+            rest = [i for i in some if results[i] is None] if simple else some
+            for group in _blocks(_distributions(rows, rest), logits.shape[1]):
                 for i, result in _process(logits, rows, group):
                     results[i] = result
     done = [result for result in results if result is not None]
@@ -63,6 +69,11 @@ def _is_plain_greedy(row: SampleRow) -> bool:
     )
 
 
+def _is_unedited(row: SampleRow) -> bool:
+    """Whether its logits are the model's or minus infinity, which float32 holds."""
+    return not row.params.logit_bias and not _is_penalised(row)
+
+
 def _is_penalised(row: SampleRow) -> bool:
     params = row.params
     additive = bool(params.frequency_penalty or params.presence_penalty) and bool(row.counts)
@@ -71,9 +82,7 @@ def _is_penalised(row: SampleRow) -> bool:
 
 
 def _greedy(logits: Tensor, indices: list[int]) -> list[Sampled]:
-    if indices != list(range(logits.shape[0])):
-        logits = logits[torch.tensor(indices, dtype=torch.long, device=logits.device)]
-    best, tokens = logits.max(-1)  # the first of equals
+    tokens, best = ops.greedy(logits, torch.tensor(indices, device=logits.device))
     return [
         _chosen(value, token) for value, token in zip(best.tolist(), tokens.tolist(), strict=True)
     ]
@@ -112,6 +121,48 @@ def _blocks(groups: list[list[int]], vocab: int) -> list[list[list[int]]]:
     return [groups[start : start + size] for start in range(0, len(groups), size)]
 
 
+def _draw(
+    logits: Tensor, rows: Sequence[SampleRow], groups: list[list[int]]
+) -> list[tuple[int, Sampled]]:
+    """The outcomes of distributions that are unedited, all or none masked, as `_process`'."""
+    if not groups:
+        return []
+    heads = [rows[group[0]] for group in groups]
+    asked = [(p.temperature, p.top_k, p.top_p, p.min_p) for p in (head.params for head in heads)]
+    bans = [(n, token) for n, head in enumerate(heads) for token in head.banned]
+    draws = Draws(
+        torch.tensor([head.row for head in heads], device=logits.device),
+        torch.tensor(asked, dtype=torch.float64, device=logits.device),
+        torch.tensor(_uniforms(rows, groups), dtype=torch.float64, device=logits.device),
+        torch.tensor(bans, dtype=torch.long, device=logits.device).view(-1, 2),
+        _words(heads, logits.device),
+    )
+    tokens, best = ops.draw(logits, draws)
+    return [
+        (i, _chosen(value, token))
+        for group, drawn, value in zip(groups, tokens.tolist(), best.tolist(), strict=True)
+        for i, token in zip(group, drawn, strict=False)
+    ]
+
+
+def _uniforms(rows: Sequence[SampleRow], groups: Sequence[list[int]]) -> list[list[float]]:
+    """Each group's numbers, filled up to one length."""
+    most = max(map(len, groups))
+    return [
+        [uniform(rows[i].key, rows[i].index) for i in group] + [0.0] * (most - len(group))
+        for group in groups
+    ]
+
+
+def _words(heads: Sequence[SampleRow], device: torch.device) -> Tensor | None:
+    """The masks of `heads`, all of which or none have one, int32 [n, words]."""
+    masks = [head.mask for head in heads if head.mask is not None]
+    if not masks:
+        return None
+    words = torch.frombuffer(bytearray().join(masks), dtype=torch.int32)
+    return words.view(len(heads), -1).to(device)
+
+
 def _process(
     logits: Tensor, rows: Sequence[SampleRow], groups: list[list[int]]
 ) -> list[tuple[int, Sampled]]:
@@ -128,12 +179,7 @@ def _process(
     if random:
         index = torch.tensor(random, device=work.device)
         chosen = _weights(work[index], best[index], [heads[g].params for g in random])
-        most = max(len(groups[g]) for g in random)
-        uniforms = [
-            [uniform(rows[i].key, rows[i].index) for i in groups[g]]
-            + [0.0] * (most - len(groups[g]))
-            for g in random
-        ]
+        uniforms = _uniforms(rows, [groups[g] for g in random])
         drawn = steps.draw(chosen, torch.tensor(uniforms, dtype=chosen.dtype, device=chosen.device))
         for g, row in zip(random, drawn.tolist(), strict=True):
             tokens.update(zip(groups[g], row, strict=False))
@@ -169,10 +215,9 @@ def _edit(work: Tensor, heads: Sequence[SampleRow]) -> None:
         steps.repetition_penalty_(work, *repeated.columns(work))
     if added.rows:
         steps.add_(work, *added.columns(work))
-    masks = [head.mask for head in heads if head.mask is not None]
-    if masks:
-        words = torch.frombuffer(bytearray().join(masks), dtype=torch.int32)
-        ops.apply_bitmask(work, words.view(len(heads), -1).to(work.device))
+    words = _words(heads, work.device)
+    if words is not None:
+        ops.apply_bitmask(work, words)
 
 
 class _Edits:
