@@ -6,7 +6,6 @@ says what each one means; shapes are as there.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -101,7 +100,7 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
 
 def draws_fast(logits: torch.Tensor) -> bool:
     """Whether `greedy` and `draw` of such logits are kernels, not references."""
-    return logits.device.type == "cpu" and logits.dtype == torch.float32 and fused.available()
+    return logits.device.type == "cpu" and logits.dtype == torch.float32 and fused.why_not() is None
 
 
 def greedy(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,26 +148,23 @@ def head_logits(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.mm(hidden, weight.t(), out_dtype=torch.float32)
 
 
-def why_no_decoder(
-    shape: DecoderShape, device: torch.device, cache: Path | None = None
-) -> str | None:
-    """Why `decoder` can't be had for such a model on such a device, or None if it can.
+def prepare(cache: Path) -> str | None:
+    """Keep compiled kernels for CPUs below the folder `cache`, if it can be written.
 
-    Tried, not looked up: a small product is compiled and compared. Compiled code is kept below the
-    folder `cache`, if it can be written.
+    To be called before any operator. Why there are none on this machine, or None; the operators
+    then do without.
     """
+    return fused.prepare(cache)
+
+
+def why_no_decoder(shape: DecoderShape, device: torch.device) -> str | None:
+    """Why `decoder` can't be had for such a model on such a device, or None if it can."""
     if device.type != "cpu":
         return f"they don't run on {device}"
     sizes = (shape.hidden, shape.inner, shape.head_dim)
     if any(size % 2 for size in sizes):
         return f"the model's sizes {sizes} are not all even"
-    if importlib.util.find_spec("numba") is None:
-        return "the package numba is not installed"
-    from ramet.kernels.cpu.fused import jit
-
-    if cache is not None:
-        jit.keep_code_in(cache)
-    return jit.why_not()
+    return fused.why_not()
 
 
 def decoder(

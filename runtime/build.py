@@ -34,6 +34,8 @@ def build_engine(config: RuntimeConfig) -> Engine:
     UnsupportedFeature for one that ramet doesn't run, BackendError when fetching fails.
     """
     device = _device(config.device)
+    if device.type == "cpu":
+        ops.prepare(cache_dir() / "kernels")
     found = resolve_model(config.model)
     if found.dir is None:
         tokenizer = Tokenizer.tiny()
@@ -86,7 +88,7 @@ def _dtype(config: RuntimeConfig, device: torch.device, spec: ModelSpec) -> torc
     """The configured dtype; says so where the fast one can't be had."""
     reason = None
     if config.dtype in ("auto", "int8"):
-        reason = ops.why_no_decoder(decoder_shape(spec), device, cache_dir() / "kernels")
+        reason = ops.why_no_decoder(decoder_shape(spec), device)
     dtype = resolve_dtype(config.dtype, device, spec, reason)
     if config.dtype == "auto" and device.type == "cpu" and dtype != torch.int8 and reason:
         name = str(dtype).removeprefix("torch.")

@@ -21,7 +21,7 @@ INF = math.inf
 def place(request):
     if request.param == "reference":
         return reference
-    if not fused.available():
+    if fused.why_not():
         pytest.skip("numba is not installed")
     return ops
 
@@ -250,7 +250,7 @@ def random_draws(seed: int, n: int, vocab: int) -> tuple[torch.Tensor, Draws]:
 
 @pytest.mark.parametrize(("seed", "vocab"), [(0, 40), (1, 40), (2, 1500), (3, 1500), (4, 6000)])
 def test_the_kernels_draw_what_the_reference_draws(seed, vocab):
-    if not fused.available():
+    if fused.why_not():
         pytest.skip("numba is not installed")
     logits, draws = random_draws(seed, 800, vocab)
     tokens, best = ops.draw(logits, draws)
@@ -294,7 +294,7 @@ def test_other_types_and_a_missing_package_fall_back(monkeypatch):
     draws = ask([0, 1], [[0.2], [0.7]])
     for got, wanted in zip(ops.draw(logits, draws), reference.draw(logits, draws), strict=True):
         assert torch.equal(got, wanted)
-    monkeypatch.setattr(fused, "available", lambda: False)
+    monkeypatch.setattr(fused, "why_not", lambda: "not now")
     assert not ops.draws_fast(torch.zeros(1, 4))
     assert ops.greedy(torch.tensor([[1.0, 2.0]]), torch.tensor([0]))[0].tolist() == [1]
 

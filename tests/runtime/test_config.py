@@ -14,7 +14,7 @@ from ramet.runtime.errors import InvalidArgument
         ("device", "tpu"),
         ("device", "cpu:1"),
         ("device", "cuda:x"),
-        ("dtype", "int8"),
+        ("dtype", "int4"),
         ("policy", "random"),
         ("isolation", "fiber"),
         ("page_size", 0),

@@ -8,7 +8,6 @@ sources of this room: a change anywhere compiles everything again.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import tempfile
@@ -48,21 +47,6 @@ def keep_code_in(folder: Path) -> bool:
         return False
     _Setup.folder = place
     return True
-
-
-@functools.cache
-def why_not() -> str | None:
-    """Why kernels can't be compiled here, or None: a small product is made and compared."""
-    if numba.config.DISABLE_JIT:
-        return "NUMBA_DISABLE_JIT is set"
-    try:
-        from ramet.kernels.cpu.fused.trial import product_is_right
-
-        right = product_is_right()
-    except Exception as error:  # Whatever the compiler says of this processor.
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
-        return f"compiling them failed: {type(error).__name__}: {first}"
-    return None if right else "a compiled matrix product is wrong"
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:

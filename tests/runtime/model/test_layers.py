@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ramet.runtime.model.attention_plan import build_plan
-from ramet.runtime.model.layers import DecoderLayer, Step
+from ramet.runtime.model.layers import DecoderLayer, Step, layer_tensors
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.tiny import tiny_config, tiny_weights
@@ -45,7 +45,7 @@ def test_a_layer_equals_transformers(forest):
 def test_fused_matrices_keep_their_order():
     spec = ModelSpec.from_config({**tiny_config(), "model_type": "qwen2", "architectures": None})
     weights = tiny_weights(spec)
-    layer = DecoderLayer.from_weights(spec, 0, weights)
+    layer = layer_tensors(spec, 0, weights)
     assert layer.qkv.shape == (128, 64)
     assert torch.equal(layer.qkv[64:96], weights["model.layers.0.self_attn.k_proj.weight"])
     assert layer.qkv_bias is not None
