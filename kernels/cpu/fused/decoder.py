@@ -48,7 +48,7 @@ class Decoder:
         threads: int,
     ) -> None:
         self.shape = shape
-        self.threads = threads
+        self.threads = the_team(threads).size
         self._rope_rows = rope_rows
         self._job = np.zeros(len(Job), dtype=np.int64)
         self._kept: dict[str, torch.Tensor] = {}
@@ -293,4 +293,7 @@ class Decoder:
 
     def _run(self, kind: int) -> None:
         self._counters.zero_()
-        the_team(self.threads).run(kind, self._job.ctypes.data)
+        team = the_team(self.threads)
+        if team.size != self.threads:
+            raise RuntimeError("a decoder can't be used in a process forked from its own")
+        team.run(kind, self._job.ctypes.data)
