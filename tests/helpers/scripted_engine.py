@@ -34,6 +34,8 @@ def hashed(vocab_size: int, spread: float = 3.0) -> Script:
 
 
 class ScriptedRunner:
+    """Runs no model, and checks each batch that it is given."""
+
     def __init__(self, vocab_size: int, script: Script | None = None) -> None:
         self.vocab_size = vocab_size
         self.script = script or hashed(vocab_size)
@@ -61,6 +63,18 @@ class ScriptedRunner:
             path = tuple(seen[p] for p in range(position + 1))
             self.paths[batch.slots[row]] = path
             self.rows.append(path)
+        self._check_sharing(batch)
+
+    def _check_sharing(self, batch: Batch) -> None:
+        """No batch has the same token at the same path twice, unless it may not be shared."""
+        seen: set[tuple[int, Path]] = set()
+        for node, count in batch.ranges:
+            *_, root = node.ancestors()
+            for slot in node.slots(node.computed, node.computed + count):
+                place = id(root), self.paths[slot]
+                assert place not in seen, f"computed twice in a batch: {place[1]}"
+                seen.add(place)
+        assert len(seen) == len(batch.slots)
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
         return torch.stack([self.script(self.paths[slot]) for slot in slots])

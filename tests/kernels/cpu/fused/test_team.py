@@ -67,7 +67,9 @@ def test_a_process_has_one_team():
 def test_a_forked_process_gets_its_own_team():
     ours = the_team(2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # There are threads, which is the point.
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # There are threads, which is the point.
         pid = os.fork()
     if pid == 0:
         own = team_file.the_team(2)
