@@ -1,0 +1,313 @@
+"""The systems of the benchmark behind one interface: ramet, peers' processes, endpoints.
+
+Each executes the same programs (`benchmarks.calls`): ramet as a program of its language, a peer in
+a process that runs `peers/peer.py`, an OpenAI-compatible endpoint by ramet's client for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+import ramet.lang as rm
+from benchmarks.calls import Steps, calls_of, name_of
+from ramet.runtime import config
+
+PEER = Path(__file__).resolve().parent / "peers" / "peer.py"
+SHOWN_LINES = 12
+"""Lines of a failed peer's output that are shown."""
+
+
+class Failed(Exception):
+    """A system can't start, can't go on or doesn't answer; the message says what and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What one call gave."""
+
+    texts: list[str]
+    """Per sample."""
+    num_tokens: list[int]
+    """Per sample."""
+    first: list[int | None]
+    """Per sample the first token, where it is known."""
+    picked: str | None = None
+    """The choice of a select."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One timed run."""
+
+    seconds: float
+    results: list[dict[str, Answer]]
+    """Per program, by the call's name."""
+
+
+class System(Protocol):
+    """Something that executes programs."""
+
+    name: str
+    version: str
+    settings: str
+    """How it is set, in words."""
+    constraints: bool
+    """Whether it can write JSON of a schema."""
+
+    def run(self, programs: list[Steps]) -> Outcome:
+        """Execute them all, with nothing left of the run before; raises Failed."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ramet_version() -> str:
+    """Of the checkout, else of the installed package."""
+    project = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    if project.is_file():
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+    return metadata.version("ramet")
+
+
+@rm.function
+async def walk(s: rm.ProgramState, steps: Steps, constraints: bool) -> dict[str, rm.ProgramState]:
+    """Any of the benchmark's programs; returns the states that have its values, by name."""
+    found: dict[str, rm.ProgramState] = {}
+    await follow(s, steps, constraints, found)
+    return found
+
+
+async def follow(
+    s: rm.ProgramState, steps: Steps, constraints: bool, found: dict[str, rm.ProgramState]
+) -> None:
+    """The steps of one branch."""
+    own: list[str] = []
+    for step in steps:
+        if "text" in step:
+            s += step["text"]
+        elif "gen" in step:
+            options: dict[str, Any] = {"max_tokens": step["max_tokens"], "ignore_eos": True}
+            if step["schema"] is not None:
+                if constraints:
+                    options = {"max_tokens": step["max_tokens"], "json_schema": step["schema"]}
+                else:
+                    options["max_tokens"] = step["free_tokens"]
+            s += rm.gen(step["gen"], temperature=step["temperature"], n=step["n"], **options)
+            found[step["gen"]] = s
+            own.append(step["gen"])
+        elif "select" in step:
+            s += rm.select(step["select"], step["choices"])
+            found[step["select"]] = s
+            own.append(step["select"])
+        elif "read" in step:
+            for name in own:
+                await s.get(name)
+        else:
+            forks = s.fork(len(step["fork"]))
+            branches = zip(forks, step["fork"], strict=True)
+            await asyncio.gather(*(follow(f, b, constraints, found) for f, b in branches))
+            if step["append"]:
+                await forks.ajoin("concate_and_append")
+
+
+class Language:
+    """Programs of `ramet.lang` on a backend."""
+
+    def __init__(self, backend: Any, constraints: bool) -> None:
+        self._backend, self.constraints = backend, constraints
+
+    def run(self, programs: list[Steps]) -> Outcome:
+        """See `System`."""
+        items = [{"steps": steps, "constraints": self.constraints} for steps in programs]
+        start = time.perf_counter()
+        states = asyncio.run(walk.arun_batch(items, backend=self._backend, seed=1))
+        seconds = time.perf_counter() - start
+        results = [
+            {name: answer(state, name) for name, state in found.ret_value.items()}
+            for found in states
+        ]
+        return Outcome(seconds, results)
+
+    def close(self) -> None:
+        """See `System`."""
+        self._backend.shutdown()
+
+
+def answer(state: rm.ProgramState, name: str) -> Answer:
+    """What a program's call gave."""
+    value, metas = state[name], state.meta(name)
+    texts = value if isinstance(value, list) else [value]
+    metas = metas if isinstance(metas, list) else [metas]
+    if "completion_tokens" not in metas[0] or "scores" in metas[0]:
+        return Answer([], [], [], picked=value)
+    ids = [meta.get("output_token_ids") or [None] for meta in metas]
+    return Answer(texts, [meta["completion_tokens"] for meta in metas], [one[0] for one in ids])
+
+
+class Ramet(Language):
+    """The embedded engine."""
+
+    name = "ramet"
+
+    def __init__(self, model: str | None) -> None:
+        runtime = rm.Runtime(model)
+        super().__init__(runtime, constraints=True)
+        self._runtime = runtime
+        self.version = f"ramet {ramet_version()}"
+        info = runtime.info
+        self.settings = f"its defaults: {info['dtype']} on {info['device']}, {cores()} cores"
+
+    def run(self, programs: list[Steps]) -> Outcome:
+        """See `System`."""
+        self._runtime.flush_cache()
+        return super().run(programs)
+
+
+class Endpoint(Language):
+    """An OpenAI-compatible completions endpoint."""
+
+    def __init__(self, url: str, model: str, seconds: float) -> None:
+        backend = rm.OpenAI(url, model, chat=False, timeout=seconds, extra=["ignore_eos"])
+        super().__init__(backend, constraints=False)
+        self.name, self.version = url, f"model {model}"
+        self.settings = (
+            "as the server was started; 32 requests at once, ignore_eos, select by echo and "
+            "logprobs; no constraints: free text instead of JSON"
+        )
+
+    def run(self, programs: list[Steps]) -> Outcome:
+        """See `System`."""
+        try:
+            return super().run(programs)
+        except rm.RametError as error:
+            raise Failed(f"{self.name}: {error}") from None
+
+
+class Peer:
+    """A peer in a process of its own; each answer has a deadline."""
+
+    def __init__(self, kind: str, python: str, load: dict[str, Any], seconds: float) -> None:
+        self.name, self._seconds = kind, seconds
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed by `close`
+        number = str(load["cores"])
+        # Waiting threads that spin cost a shared machine more than ten times a step.
+        settings = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": number}
+        vllm = {
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_KVCACHE_SPACE": "4",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        }
+        try:
+            self._process = subprocess.Popen(
+                [python, str(PEER), kind],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**config.worker_environment(), **settings, **vllm},
+                start_new_session=True,
+                text=True,
+                encoding="utf-8",
+            )
+        except OSError as error:
+            self._errors.close()
+            raise Failed(f"{kind}: {python} can't be started: {error}") from None
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        about = self._ask({"load": load}, "ready")
+        self.version, self.constraints = str(about["version"]), bool(about["constraints"])
+        self.settings = f"{about['settings']}; OMP_WAIT_POLICY=passive"
+
+    def run(self, programs: list[Steps]) -> Outcome:
+        """See `System`; the time is the peer's own."""
+        done = self._ask({"run": programs}, "done")
+        kinds = [{name_of(step): step for step, _ in calls_of(steps)} for steps in programs]
+        return Outcome(
+            float(done["seconds"]),
+            [
+                {name: peer_answer(found, kind[name]) for name, found in result.items()}
+                for kind, result in zip(kinds, done["results"], strict=True)
+            ],
+        )
+
+    def close(self) -> None:
+        """See `System`."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            self._process.kill()
+        self._process.wait()
+        self._reader.join(5)
+        for file in (self._process.stdin, self._process.stdout, self._errors):
+            if file is not None:
+                try:
+                    file.close()
+                except OSError:  # What was not written can't be any more.
+                    continue
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _ask(self, message: dict[str, Any], wanted: str) -> Any:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+            line = self._lines.get(timeout=self._seconds)
+        except queue.Empty:
+            self._fail(f"gave no answer within {self._seconds:g} s (--deadline)")
+        except OSError:
+            self._fail("ended")
+        if not line:
+            self._fail("ended")
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or wanted not in found:
+            error = found.get("error") if isinstance(found, dict) else None
+            self._fail(f"failed: {error}" if error else f"gave no {wanted!r} but {line[:200]!r}")
+        return found[wanted]
+
+    def _fail(self, what: str) -> Any:
+        try:
+            status = self._process.wait(1)
+            what += f" (exit status {status})"
+        except subprocess.TimeoutExpired:
+            pass
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()[-SHOWN_LINES:]
+        self.close()
+        shown = "".join(f"\n    {line}" for line in lines)
+        raise Failed(f"{self.name} {what}{'; the last that it printed:' if lines else ''}{shown}")
+
+
+def peer_answer(found: dict[str, Any], step: dict[str, Any]) -> Answer:
+    """What a peer's call gave."""
+    if "select" in step:
+        return Answer([], [], [], picked=step["choices"][found["picked"]])
+    ids = found["ids"]
+    return Answer(
+        found["texts"], [len(one) for one in ids], [one[0] if one else None for one in ids]
+    )
