@@ -34,7 +34,7 @@ class Plan:
     """What is to be run; building one checks what can be checked beforehand, or raises Wrong."""
 
     against: Sequence[str]
-    """Kinds of peers, and URLs."""
+    """Kinds of peers, and URLs (`…/v1`, or `…/v1#model`)."""
     pythons: Sequence[str]
     """`PATH` for those peers that need an interpreter of their own, or `PEER=PATH`."""
     workloads: Sequence[str]
@@ -96,7 +96,8 @@ def _split(given: str) -> tuple[str, str]:
 def start(kind: str, plan: Plan) -> System:
     """A peer, loaded; raises Failed."""
     if kind not in MODULES:
-        return Endpoint(kind, _served(kind), plan.deadline)
+        url, _, model = kind.partition("#")
+        return Endpoint(url, model or _served(url), plan.deadline)
     folder = builtin_model.resolve_model(plan.model).dir
     gguf: Path | None = None
     if plan.model in (None, builtin_model.SMOLLM2.name):
@@ -128,7 +129,7 @@ def compare(plan: Plan, say: Callable[[str], None]) -> tuple[dict[str, Any], str
             systems.append(system)
             say(f"{system.name}: {system.version}; {system.settings}")
 
-        take(Ramet(plan.model))
+        take(Ramet(plan.model, plan.deadline))
         for kind in plan.against:
             take(start(kind, plan))
         for system in systems:

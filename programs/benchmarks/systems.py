@@ -7,6 +7,7 @@ a process that runs `peers/peer.py`, an OpenAI-compatible endpoint by ramet's cl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -131,14 +132,15 @@ async def follow(
 class Language:
     """Programs of `ramet.lang` on a backend."""
 
-    def __init__(self, backend: Any, constraints: bool) -> None:
-        self._backend, self.constraints = backend, constraints
+    def __init__(self, backend: Any, constraints: bool, seconds: float) -> None:
+        self._backend, self.constraints, self._seconds = backend, constraints, seconds
 
     def run(self, programs: list[Steps]) -> Outcome:
         """See `System`."""
         items = [{"steps": steps, "constraints": self.constraints} for steps in programs]
         start = time.perf_counter()
-        states = asyncio.run(walk.arun_batch(items, backend=self._backend, seed=1))
+        batch = walk.arun_batch(items, backend=self._backend, seed=1, timeout=self._seconds)
+        states = asyncio.run(batch)
         seconds = time.perf_counter() - start
         results = [
             {name: answer(state, name) for name, state in found.ret_value.items()}
@@ -167,9 +169,9 @@ class Ramet(Language):
 
     name = "ramet"
 
-    def __init__(self, model: str | None) -> None:
+    def __init__(self, model: str | None, seconds: float) -> None:
         runtime = rm.Runtime(model)
-        super().__init__(runtime, constraints=True)
+        super().__init__(runtime, True, seconds)
         self._runtime = runtime
         self.version = f"ramet {ramet_version()}"
         info = runtime.info
@@ -185,8 +187,10 @@ class Endpoint(Language):
     """An OpenAI-compatible completions endpoint."""
 
     def __init__(self, url: str, model: str, seconds: float) -> None:
-        backend = rm.OpenAI(url, model, chat=False, timeout=seconds, extra=["ignore_eos"])
-        super().__init__(backend, constraints=False)
+        backend = rm.OpenAI(
+            url, model, chat=False, timeout=seconds, max_retries=0, extra=["ignore_eos"]
+        )
+        super().__init__(backend, False, seconds)
         self.name, self.version = url, f"model {model}"
         self.settings = (
             "as the server was started; 32 requests at once, ignore_eos, select by echo and "
@@ -250,18 +254,15 @@ class Peer:
 
     def close(self) -> None:
         """See `System`."""
-        try:
+        # All of its group: engines have processes of their own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            self._process.kill()
         self._process.wait()
         self._reader.join(5)
         for file in (self._process.stdin, self._process.stdout, self._errors):
-            if file is not None:
-                try:
+            with contextlib.suppress(OSError):  # What was not written can't be any more.
+                if file is not None:
                     file.close()
-                except OSError:  # What was not written can't be any more.
-                    continue
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -269,16 +270,19 @@ class Peer:
             self._lines.put(line)
         self._lines.put("")
 
-    def _ask(self, message: dict[str, Any], wanted: str) -> Any:
+    def _write(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(OSError, ValueError):  # It has ended, which the reader notices.
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
+
+    def _ask(self, message: dict[str, Any], wanted: str) -> Any:
+        # On a thread: a peer that doesn't read would block the writing of a long message.
+        threading.Thread(target=self._write, args=(message,), daemon=True).start()
+        try:
             line = self._lines.get(timeout=self._seconds)
         except queue.Empty:
             self._fail(f"gave no answer within {self._seconds:g} s (--deadline)")
-        except OSError:
-            self._fail("ended")
         if not line:
             self._fail("ended")
         try:
@@ -291,11 +295,8 @@ class Peer:
         return found[wanted]
 
     def _fail(self, what: str) -> Any:
-        try:
-            status = self._process.wait(1)
-            what += f" (exit status {status})"
-        except subprocess.TimeoutExpired:
-            pass
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            what += f" (exit status {self._process.wait(1)})"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()[-SHOWN_LINES:]
         self.close()

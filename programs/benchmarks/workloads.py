@@ -114,10 +114,10 @@ def judge(start: str, quick: bool) -> list[Steps]:
         essay = " ".join(FACTS[(number * 5 + place) % len(FACTS)] for place in range(length))
         mark = text("\nMark (1 to 5):")
         branches = [
-            [text(f"Is it {what}?"), names.gen(tokens), mark, names.select(MARKS)]
+            [text(f"\n\nIs it {what}?"), names.gen(tokens), mark, names.select(MARKS)]
             for what in CRITERIA
         ]
-        programs.append([text(f"{start}Text {number}: {essay}\n\n"), fork(*branches)])
+        programs.append([text(f"{start}Text {number}: {essay}"), fork(*branches)])
     return programs
 
 
@@ -262,7 +262,7 @@ def warm_up() -> Workload:
         "warm-up",
         "a little of everything",
         [
-            [*steps, names.select([" yes", " no"]), names.gen(40, schema=NOTICE)],
+            [*steps, names.select([" yes", " no"]), names.gen(80, schema=NOTICE)],
             [text(read("village.txt")), names.gen(16)],
         ],
     )
