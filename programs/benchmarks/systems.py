@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import ramet.lang as rm
-from benchmarks.calls import Steps, calls_of, name_of
+from benchmarks.calls import Step, Steps, calls_of, name_of
 from ramet.runtime import config
 
 PEER = Path(__file__).resolve().parent / "peers" / "peer.py"
@@ -142,26 +142,32 @@ class Language:
         batch = walk.arun_batch(items, backend=self._backend, seed=1, timeout=self._seconds)
         states = asyncio.run(batch)
         seconds = time.perf_counter() - start
-        results = [
-            {name: answer(state, name) for name, state in found.ret_value.items()}
-            for found in states
-        ]
-        return Outcome(seconds, results)
+        return Outcome(
+            seconds,
+            [
+                {name_of(step): answer(found.ret_value, step) for step, _ in calls_of(steps)}
+                for steps, found in zip(programs, states, strict=True)
+            ],
+        )
 
     def close(self) -> None:
         """See `System`."""
         self._backend.shutdown()
 
 
-def answer(state: rm.ProgramState, name: str) -> Answer:
+def answer(states: dict[str, rm.ProgramState], step: Step) -> Answer:
     """What a program's call gave."""
-    value, metas = state[name], state.meta(name)
-    texts = value if isinstance(value, list) else [value]
-    metas = metas if isinstance(metas, list) else [metas]
-    if "completion_tokens" not in metas[0] or "scores" in metas[0]:
+    name = name_of(step)
+    value = states[name][name]
+    if "select" in step:
         return Answer([], [], [], picked=value)
+    found = states[name].meta(name)
+    texts, metas = (value, found) if isinstance(value, list) else ([value], [found])
+    # Endpoints don't count the tokens of each of n samples; those cut at the limit are known.
+    limit = {"length": step["max_tokens"]}
+    counts = [meta["completion_tokens"] or limit.get(meta["finish_reason"], 0) for meta in metas]
     ids = [meta.get("output_token_ids") or [None] for meta in metas]
-    return Answer(texts, [meta["completion_tokens"] for meta in metas], [one[0] for one in ids])
+    return Answer(texts, counts, [one[0] for one in ids])
 
 
 class Ramet(Language):
@@ -304,7 +310,7 @@ class Peer:
         raise Failed(f"{self.name} {what}{'; the last that it printed:' if lines else ''}{shown}")
 
 
-def peer_answer(found: dict[str, Any], step: dict[str, Any]) -> Answer:
+def peer_answer(found: dict[str, Any], step: Step) -> Answer:
     """What a peer's call gave."""
     if "select" in step:
         return Answer([], [], [], picked=step["choices"][found["picked"]])

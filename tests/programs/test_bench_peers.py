@@ -165,15 +165,15 @@ def test_an_endpoint_runs_the_same_programs(bench: ModuleType) -> None:
     from benchmarks import checking, systems, workloads
 
     server = StubServer(say=lambda request: " word" * 100)
+    endpoint = systems.Endpoint(server.url, "m", 20)
     try:
-        endpoint = systems.Endpoint(server.url, "m", 20)
         for name in ("few-shot", "skeleton", "self-consistency", "select"):
             workload = workloads.build(name, 1, True)
             outcome = endpoint.run(workload.programs)
             assert not checking.faults(workload, outcome, False)
         assert all(body["ignore_eos"] for body in server.bodies if not body.get("echo"))
-        endpoint.close()
     finally:
+        endpoint.close()
         server.close()
 
 
