@@ -70,7 +70,7 @@ def test_a_run_beside_a_peer_gives_ratios_a_file_and_a_picture(
     assert found["ratios"]["vllm"].keys() == set(FEW.split(","))
     assert image.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
-    assert "vllm: fake 1; none; OMP_WAIT_POLICY=passive" in out
+    assert "vllm: fake 1; none; OMP_WAIT_POLICY=passive with GOMP_SPINCOUNT=10000" in out
     assert "geometric mean of 4" in out
 
     bench.main(["--markdown", str(file)])
