@@ -25,7 +25,7 @@ PURE = (
 )
 PURE_FILES = ("errors", "request", "config", "tokenizer", "builtin_model", "counters")
 SOURCES = sorted(p for room in ROOMS for p in (ROOT / room).rglob("*.py"))
-EVERYTHING = [*SOURCES, *sorted((ROOT / "programs").glob("*.py"))]
+EVERYTHING = [*SOURCES, *sorted((ROOT / "programs").rglob("*.py"))]
 
 
 def name(path: Path) -> str:
