@@ -43,6 +43,8 @@ class Plan:
     model: str | None
     deadline: float
     """Longest time in seconds for a peer to load, and for each run of one."""
+    spin: int = 0
+    """How often a peer's OpenMP threads look for work before they sleep (GOMP_SPINCOUNT)."""
 
     def __post_init__(self) -> None:
         for name in self.workloads:
@@ -56,6 +58,8 @@ class Plan:
             raise Wrong(f"--against {' '.join(self.against)}: names one twice")
         if self.deadline <= 0:
             raise Wrong(f"--deadline {self.deadline:g}: must be above 0")
+        if self.spin < 0:
+            raise Wrong(f"--spin {self.spin}: must be at least 0")
         self._check_pythons()
 
     def _check_pythons(self) -> None:
@@ -107,7 +111,8 @@ def start(kind: str, plan: Plan) -> System:
     load: dict[str, Any] = {"folder": folder and str(folder), "cores": cores()}
     if kind == "llama-cpp" and gguf is not None and not gguf.is_file():
         raise Failed(f"llama-cpp: {gguf} is gone; remove {folder} and it is fetched again")
-    return Peer(kind, plan.python(kind), {**load, "gguf": gguf and str(gguf)}, plan.deadline)
+    load["gguf"] = gguf and str(gguf)
+    return Peer(kind, plan.python(kind), load, plan.deadline, plan.spin)
 
 
 def _served(url: str) -> str:

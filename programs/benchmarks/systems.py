@@ -27,8 +27,6 @@ from benchmarks.calls import Step, Steps, calls_of, name_of
 from ramet.runtime import config
 
 PEER = Path(__file__).resolve().parent / "peers" / "peer.py"
-SPIN = 10_000
-"""How often a peer's OpenMP threads look before they sleep."""
 SHOWN_LINES = 12
 """Lines of a failed peer's output that are shown."""
 
@@ -216,14 +214,15 @@ class Endpoint(Language):
 class Peer:
     """A peer in a process of its own; each answer has a deadline."""
 
-    def __init__(self, kind: str, python: str, load: dict[str, Any], seconds: float) -> None:
+    def __init__(
+        self, kind: str, python: str, load: dict[str, Any], seconds: float, spin: int = 0
+    ) -> None:
         self.name, self._seconds = kind, seconds
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed by `close`
         number = str(load["cores"])
-        # Threads that spin while they wait cost a shared machine more than ten times a step. With
-        # no spin at all llama.cpp decodes 46-69 tokens/s instead of 135; with a short one, 135.
+        # Threads that spin while they wait cost a shared machine several times a step.
         settings = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": number}
-        settings["GOMP_SPINCOUNT"] = str(SPIN)
+        settings["GOMP_SPINCOUNT"] = str(spin)
         vllm = {
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_CPU_KVCACHE_SPACE": "4",
@@ -248,7 +247,7 @@ class Peer:
         self._reader.start()
         about = self._ask({"load": load}, "ready")
         self.version, self.constraints = str(about["version"]), bool(about["constraints"])
-        waiting = f"OMP_WAIT_POLICY=passive with GOMP_SPINCOUNT={SPIN}"
+        waiting = "OMP_WAIT_POLICY=passive" + (f", GOMP_SPINCOUNT={spin}" if spin else "")
         self.settings = f"{about['settings']}; {waiting}"
 
     def run(self, programs: list[Steps]) -> Outcome:

@@ -58,6 +58,11 @@ def ratio(ours: Measured, other: Measured) -> float:
     return statistics.median(b / a for a, b in zip(ours.seconds, other.seconds, strict=True))
 
 
+def rounded(number: float) -> float:
+    """To four significant digits, so that nothing above 0 becomes 0."""
+    return float(f"{number:.4g}")
+
+
 def hardware() -> dict[str, Any]:
     """The class of this machine; nothing that names it."""
     flags: set[str] = set()
@@ -93,7 +98,7 @@ def report(
             notes.append(f"{where}: only {one.same} of {one.comparable} calls begin alike")
         if one.system != OURS:
             of_system = ratios.setdefault(one.system, {})
-            of_system[one.workload] = round(ratio(ours[one.workload], one), 3)
+            of_system[one.workload] = rounded(ratio(ours[one.workload], one))
     agreement = {
         system: [
             sum(one.same for one in measured if one.system == system),
@@ -109,7 +114,7 @@ def report(
         "settings": dict(settings),
         "rows": [one.row() for one in measured],
         "ratios": ratios,
-        "geometric_means": {system: round(mean, 3) for system, mean in means.items()},
+        "geometric_means": {system: rounded(mean) for system, mean in means.items()},
         "agreement": agreement,
         "notes": notes,
     }

@@ -49,7 +49,7 @@ def test_a_run_beside_a_peer_gives_ratios_a_file_and_a_picture(
     python = fake_peer.interpreter(tmp_path)
     file, image = tmp_path / "found.json", tmp_path / "found.png"
     arguments = ["--model", "tiny", "--quick", "--rounds", "2", "--workloads", FEW]
-    arguments += ["--against", "vllm", "--peer-python", python]
+    arguments += ["--against", "vllm", "--peer-python", python, "--spin", "7"]
     bench.main([*arguments, "--json", str(file), "--picture", str(image)])
     found = json.loads(file.read_text())
     assert set(found["hardware"]) == {"cpu", "cores", "instruction_sets", "memory_gib"}
@@ -70,7 +70,7 @@ def test_a_run_beside_a_peer_gives_ratios_a_file_and_a_picture(
     assert found["ratios"]["vllm"].keys() == set(FEW.split(","))
     assert image.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
-    assert "vllm: fake 1; none; OMP_WAIT_POLICY=passive with GOMP_SPINCOUNT=10000" in out
+    assert "vllm: fake 1; none; OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=7" in out
     assert "geometric mean of 4" in out
 
     bench.main(["--markdown", str(file)])
@@ -102,6 +102,7 @@ def test_every_workload_runs_on_ramet_and_gives_what_is_asked_for(
         (["--against", "vllm"], "vllm is not installed here; --peer-python vllm=PATH"),
         (["--rounds", "0"], "--rounds 0: must be at least 1"),
         (["--deadline", "0"], "--deadline 0: must be above 0"),
+        (["--spin", "-1"], "--spin -1: must be at least 0"),
         (["--json", "/no/folder/x.json"], "there is no folder /no/folder"),
         (["--picture", "x.png"], "there are no ratios without --against"),
     ],
@@ -242,6 +243,15 @@ def test_documents_and_agreement_are_judged(bench: ModuleType) -> None:
     assert checking.agreement(workload, outcome(1), outcome(2)) == (0, 1)
     assert checking.faults(workload, outcome(1), True) == []
     assert "tokens: 3, not 2" in checking.faults(workload, outcome(1, 3), True)[0]
+
+
+def test_a_peer_that_takes_no_time_has_a_ratio_above_zero(bench: ModuleType) -> None:
+    rows = [
+        bench.table.Measured("w", system, "1", [seconds], [1])
+        for system, seconds in (("ramet", 10.0), ("vllm", 1e-5))
+    ]
+    found = bench.table.report(rows, {}, True, 1)
+    assert found["ratios"]["vllm"]["w"] == found["geometric_means"]["vllm"] == 1e-6
 
 
 def test_the_page_holds_the_table_of_the_file(bench: ModuleType) -> None:
