@@ -32,6 +32,9 @@ class QuantisedRunner(ModelRunner):
             spec, dequantised(weights), num_slots=num_slots, dtype=torch.float32, device="cpu"
         )
         self._patch = monkeypatch
+        # Its batches name slots ahead of time, whose weight is 0; 0 * NaN is none.
+        for memory in (*self._pool.k, *self._pool.v):
+            memory.zero_()
 
     def forward(self, batch):
         with self._patch.context() as patch:
