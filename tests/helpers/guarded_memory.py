@@ -13,7 +13,7 @@ _LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def guarded(tensor: torch.Tensor, side: str) -> torch.Tensor:
-    """A copy that begins ("before") or ends ("after") at such a page; it is never given back."""
+    """A copy that begins ("before") or ends ("after") at such a page."""
     size = tensor.numel() * tensor.itemsize
     room = -(-size // PAGE) * PAGE
     memory = mmap.mmap(-1, room + 2 * PAGE)
@@ -24,4 +24,5 @@ def guarded(tensor: torch.Tensor, side: str) -> torch.Tensor:
     first = start + PAGE + (room - size if side == "after" else 0)
     buffer = (ctypes.c_char * size).from_address(first)
     copy = torch.frombuffer(buffer, dtype=tensor.dtype).view(tensor.shape)
+    copy.memory = memory  # It lives as long as this tensor; views of it don't keep it.
     return copy.copy_(tensor)

@@ -2,7 +2,7 @@
 
 Numba's own cache has an index beside its files: a damaged one of either ends the program, and two
 processes that compile for different signatures at once may leave an index that names the other's
-code. Here a file's name says what it is for and its first bytes whether it is whole; whatever can't
+code. Here a file's name says what it is for and its last bytes whether it is whole; whatever can't
 be used, read or written is as if it weren't there.
 """
 
@@ -10,16 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import pickle
-import uuid
 from pathlib import Path
 from typing import Any
 
-from numba.core.caching import FunctionCache
-from numba.core.serialize import dumps
-
-_DIGEST = hashlib.sha256().digest_size
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 
 class CodeCache(FunctionCache):
@@ -27,9 +21,8 @@ class CodeCache(FunctionCache):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        self._cache_file = CodeFiles(
-            Path(self._cache_path), self._impl.filename_base, self._impl.locator.get_source_stamp()
-        )
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = CodeFiles(self._cache_path, self._impl.filename_base, stamp)
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         """What a file is for. Numba adds what a closure has captured, in bytes that differ from
@@ -43,37 +36,29 @@ class CodeCache(FunctionCache):
             super().save_overload(sig, data)
 
 
-class CodeFiles:
-    """A function's files in a folder; `stamp` names the state of its source."""
+class CodeFiles(IndexDataCacheFile):
+    """Numba's files of one function, without an index; each ends with the digest of the rest."""
 
-    def __init__(self, folder: Path, name: str, stamp: Any) -> None:
-        self._folder = folder
-        self._name = name
-        self._stamp = stamp
-
-    def _path(self, key: Any) -> Path:
-        digest = hashlib.sha256(repr((self._stamp, key)).encode()).hexdigest()
-        return self._folder / f"{self._name}.{digest[:16]}.nbc"
+    def _name_of(self, key: Any) -> str:
+        digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).hexdigest()
+        return str(self._data_name_pattern.format(number=int(digest[:15], 16)))
 
     def load(self, key: Any) -> Any:
         """What was saved, or None."""
+        name = self._name_of(key)
         try:
-            stored = self._path(key).read_bytes()
+            stored = Path(self._data_path(name)).read_bytes()
+            size = len(stored) - hashlib.sha256().digest_size
+            if size > 0 and hashlib.sha256(stored[:size]).digest() == stored[size:]:
+                return self._load_data(name)  # Numba doesn't look at what follows the code.
         except OSError:
-            return None
-        code = stored[_DIGEST:]
-        if hashlib.sha256(code).digest() != stored[:_DIGEST]:
-            return None
-        return pickle.loads(code)
+            pass
+        return None
 
     def save(self, key: Any, data: Any) -> None:
         """Write a file in one step; raises OSError where that can't be done."""
-        code = dumps(data)
-        path = self._path(key)
-        own = path.with_suffix(f".{uuid.uuid4().hex[:16]}")
-        try:
-            own.write_bytes(hashlib.sha256(code).digest() + code)
-            os.replace(own, path)
-        except OSError:
-            own.unlink(missing_ok=True)
-            raise
+        self._save_data(self._name_of(key), data)
+
+    def _dump(self, obj: Any) -> bytes:
+        code: bytes = super()._dump(obj)
+        return code + hashlib.sha256(code).digest()
