@@ -120,6 +120,10 @@ def _base_for(scratch, query, highest, padded):
     if highest <= before:
         # Without a visible key so far it is any number: -inf minus -inf is none.
         return _ZERO if before == _NOTHING else before
+    # The next whole number: then all shrinking is by powers of two, which is exact, and a weight
+    # rounds to bfloat16 in the same way whatever tile, part or step it is computed in.
+    whole = np.float32(np.int32(highest))
+    highest = whole + np.float32(1.0) if whole < highest else whole
     maxima[query] = highest
     if before != _NOTHING:
         shrink = exp2(before - highest)
