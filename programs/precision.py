@@ -6,7 +6,7 @@ The text is `data/precision.txt`, ours, and every token of it is given, not samp
 
 - *Against float32*: perplexity, and at how many positions the likeliest next token is the same
   (top-1), when the text is read as one prompt.
-- *Warm against cold*: the same token reached in two ways, as it happens when a cache is warm.
+- *Warm against cold*, in int8: the same token reached in two ways, as it happens when a cache is warm.
   `decode`: the text computed one token a step, against the text as one prompt. `forked`: a prefix
   computed as a prompt, then several continuations of it side by side, one token of each a step,
   against each as a prompt of its own.
@@ -17,13 +17,12 @@ The text is `data/precision.txt`, ours, and every token of it is given, not samp
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,14 +51,13 @@ Segments = list[tuple[int, int]]
 """What a row sees before its own node: (first slot, length) of each node, from the root on."""
 
 
-@dataclasses.dataclass
 class Reading:
-    """What a model said at each position of a text: one entry per token that was to come."""
+    """What a model said at each position of a text: `best` has its likeliest next tokens,
+    `logprobs` the log-probabilities of the tokens that do come."""
 
-    best: list[int] = dataclasses.field(default_factory=list)
-    """Its likeliest next token."""
-    logprobs: list[float] = dataclasses.field(default_factory=list)
-    """The log-probability of the token that does come."""
+    def __init__(self, best: Sequence[int] = (), logprobs: Sequence[float] = ()) -> None:
+        self.best = list(best)
+        self.logprobs = list(logprobs)
 
     def add(self, logits: torch.Tensor, following: Sequence[int]) -> None:
         """Note rows of logits `[rows, vocab]`, by the tokens that follow them."""
@@ -85,8 +83,7 @@ class Reading:
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """What is measured: a model's sizes and tokenizer, and where its weights are."""
 
     spec: ModelSpec
@@ -272,7 +269,7 @@ def measure(
             "weight_bytes": model.weight_bytes(dtype),
             "token_bytes": model.token_bytes(dtype),
         }
-        if dtype != "float32":
+        if dtype == "int8":
             found[dtype]["warm_against_cold"] = warm_against_cold(runner, ids, cold)
         del runner
         if memory:
@@ -282,7 +279,9 @@ def measure(
 
 def default_dtypes(model: str) -> list[str]:
     """int8, and bfloat16 where the processor multiplies it itself."""
-    second = resolve_dtype("auto", "cpu", Model.find(model).spec, "bfloat16 or float32 is asked for")
+    second = resolve_dtype(
+        "auto", "cpu", Model.find(model).spec, "bfloat16 or float32 is asked for"
+    )
     return ["int8", *(["bfloat16"] if second == torch.bfloat16 else [])]
 
 
