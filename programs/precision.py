@@ -6,7 +6,7 @@ The text is `data/precision.txt`, ours, and every token of it is given, not samp
 
 - *Against float32*: perplexity, and at how many positions the likeliest next token is the same
   (top-1), when the text is read as one prompt.
-- *Warm against cold*, in int8: the same token reached in two ways, as it happens when a cache is warm.
+- *Warm against cold*, in int8: the same token reached in two ways, as a warm cache has it.
   `decode`: the text computed one token a step, against the text as one prompt. `forked`: a prefix
   computed as a prompt, then several continuations of it side by side, one token of each a step,
   against each as a prompt of its own.
