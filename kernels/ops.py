@@ -157,6 +157,14 @@ def prepare(cache: Path) -> str | None:
     return fused.prepare(cache)
 
 
+def compile_all() -> None:
+    """Compile the kernels of this machine now, not when they are first used; after `prepare`, and
+    only if that gave no reason against it."""
+    from ramet.kernels.cpu.fused.trial import use_all
+
+    use_all()
+
+
 def why_no_decoder(shape: DecoderShape, device: torch.device) -> str | None:
     """Why `decoder` can't be had for such a model on such a device, or None if it can."""
     if device.type != "cpu":

@@ -101,6 +101,17 @@ def resolve_model(
     )
 
 
+def is_prepared(name: str | None, *, cache: Path | None = None) -> bool:
+    """Whether `resolve_model` of that name has nothing to convert."""
+    cache = cache if cache is not None else config.cache_dir()
+    if name is None or name == SMOLLM2.name:
+        return _is_complete(_built_in_folder(cache))
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".gguf" and path.is_file():
+        return _is_complete(_folder_of_gguf(path.resolve(), cache))
+    return True
+
+
 def list_models(cache: Path | None = None) -> list[ModelInfo]:
     """The models that have a name of their own, for `ramet models`."""
     cache = cache if cache is not None else config.cache_dir()
@@ -128,9 +139,13 @@ def _built_in(cache: Path) -> Path:
     return folder
 
 
-def _converted(source: Path, cache: Path) -> Path:
+def _folder_of_gguf(source: Path, cache: Path) -> Path:
     stat = source.stat()
-    folder = _folder_for(cache, source.stem, f"{source}\0{stat.st_size}\0{stat.st_mtime_ns}")
+    return _folder_for(cache, source.stem, f"{source}\0{stat.st_size}\0{stat.st_mtime_ns}")
+
+
+def _converted(source: Path, cache: Path) -> Path:
+    folder = _folder_of_gguf(source, cache)
 
     def prepare(work: Path) -> None:
         _convert(source, folder, _empty(work / "convert"), source.name)

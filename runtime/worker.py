@@ -19,6 +19,7 @@ from ramet.runtime.builtin_model import resolve_model
 from ramet.runtime.client.channel import FrameReader, Mailbox, Message, pump_in, pump_out
 from ramet.runtime.config import RuntimeConfig
 from ramet.runtime.errors import RametError, to_wire
+from ramet.runtime.first_start import compiling_beside
 
 FLUSH_SECONDS = 5.0
 """How long a process that ends waits for its last events to be taken."""
@@ -54,7 +55,8 @@ def build_engine(config: RuntimeConfig) -> EngineLike:
 
     A model that can't be had is refused before torch is loaded, which takes seconds.
     """
-    resolve_model(config.model)
+    with compiling_beside(config):
+        resolve_model(config.model)
     from ramet.runtime.engine import Engine
 
     engine: EngineLike = Engine.build(config)

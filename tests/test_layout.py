@@ -27,7 +27,7 @@ PURE_FILES = ("errors", "request", "config", "tokenizer", "builtin_model", "coun
 SOURCES = sorted(p for room in ROOMS for p in (ROOT / room).rglob("*.py"))
 LONG = ("bench", "precision")
 """Programs that measure, and may be longer than those that are read as examples."""
-EVERYTHING = [*SOURCES, *sorted((ROOT / "programs").glob("*.py"))]
+EVERYTHING = [*SOURCES, *sorted((ROOT / "programs").rglob("*.py"))]
 
 
 def name(path: Path) -> str:

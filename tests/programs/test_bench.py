@@ -28,7 +28,7 @@ def test_the_scheduler_table_has_steps_that_decode_and_steps_that_admit(
 
 
 def test_a_line_is_fitted_through_points(load: Load) -> None:
-    fixed, slope = load("bench").line([(n, 20.0 + 3.0 * n) for n in (1, 16, 64, 256)])
+    fixed, slope = load("benchmarks/inner").line([(n, 20.0 + 3.0 * n) for n in (1, 16, 64, 256)])
     assert fixed == pytest.approx(20.0)
     assert slope == pytest.approx(3.0)
 

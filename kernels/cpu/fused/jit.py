@@ -7,16 +7,19 @@ sources of this room: a change anywhere compiles everything again.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 import numba.core.codegen
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
+
+from ramet.kernels.cpu.fused.code_files import CodeCache
 
 _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
@@ -51,9 +54,9 @@ def keep_code_in(folder: Path) -> bool:
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` at its first call, to run without the GIL."""
-    with _cache():
-        compiled = numba.njit(nogil=True, cache=_Setup.folder is not None, **_OPTIONS)
-        return compiled(function)  # type: ignore[no-any-return]
+    compiled = numba.njit(nogil=True, **_OPTIONS)(function)
+    _keep_code_of(compiled, function)
+    return compiled  # type: ignore[no-any-return]
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,19 +68,21 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def compile_routine(function: Callable[..., Any], signature: Any) -> Any:
     """Compile `function` now, as a C function; `lanes.routine` makes it one for kernels."""
-    with _cache():
-        return numba.cfunc(signature, cache=_Setup.folder is not None, **_OPTIONS)(function)
+    compiled = CFunc(function, normalize_signature(signature), locals={}, options=_OPTIONS)
+    _keep_code_of(compiled, function)
+    compiled.compile()
+    return compiled
 
 
-@contextlib.contextmanager
-def _cache() -> Iterator[None]:
-    """Where code is kept is read when a function is decorated; whoever else uses Numba in this
+def _keep_code_of(compiled: Any, function: Callable[..., Any]) -> None:
+    """Numba reads where code is kept when a function is decorated; whoever else uses it in this
     process keeps theirs."""
+    if _Setup.folder is None:
+        return
     before = numba.config.CACHE_DIR
-    if _Setup.folder is not None:
-        numba.config.CACHE_DIR = os.fspath(_Setup.folder)
+    numba.config.CACHE_DIR = os.fspath(_Setup.folder)
     try:
-        yield
+        compiled._cache = CodeCache(function)
     finally:
         numba.config.CACHE_DIR = before
 

@@ -178,7 +178,7 @@ def _panel(stored: str) -> Any:
             else:
                 most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
 
-    panel.__name__ = stored
+    panel.__name__ = panel.__qualname__ = stored
     return routine(panel)
 
 

@@ -69,12 +69,14 @@ def _pack(matrices: Sequence[torch.Tensor], name: str) -> PackedMatrix:
         floats = matrix.detach().float().contiguous().numpy()
         if not _quantise(floats, values.numpy(), scales.numpy(), index, count):
             raise ValueError(f"{name}: not all of its values are finite")
-    return PackedMatrix(values, scales, outputs * count)
+    # Divided here: the compiler would multiply by a rounded 1 / 127, which is another float32.
+    return PackedMatrix(values, scales.div_(127.0), outputs * count)
 
 
 @jit
-def _quantise(weight, values, scales, first, stride):
-    """Fill the blocks `first`, `first + stride`, ...; whether all values are finite."""
+def _quantise(weight, values, maxima, first, stride):
+    """Fill the blocks `first`, `first + stride`, ... and write each output's largest magnitude;
+    whether all values are finite."""
     outputs, inputs = weight.shape
     for output in range(outputs):
         largest = np.float32(0.0)
@@ -84,9 +86,8 @@ def _quantise(weight, values, scales, first, stride):
                 return False
             largest = max(largest, size)
         block, lane = first + output // LANES * stride, output % LANES
-        scale = largest / np.float32(127.0)
         factor = np.float32(127.0) / largest if largest > 0 else np.float32(0.0)
-        scales[block * LANES + lane] = scale
+        maxima[block * LANES + lane] = largest
         for k in range(inputs):
             values[block, k, lane] = np.int8(np.rint(weight[output, k] * factor))
     return True

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from quantised import QuantisedRunner
+from quantised import QuantisedRunner, near
 
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.runner import ModelRunner
@@ -25,14 +25,6 @@ def fused(config, weights=None):
     spec = ModelSpec.from_config(config)
     weights = weights or tiny_weights(spec, seed=7)
     return ModelRunner(spec, weights, num_slots=SLOTS, dtype=torch.int8, device="cpu"), weights
-
-
-def near(got, wanted):
-    """Sums in another order may round another way: rarely, and by one unit of bfloat16."""
-    assert torch.isfinite(got).all()
-    difference = (got - wanted).abs()
-    assert difference.mean() < 0.01 * wanted.std()
-    assert difference.max() < 0.15 * wanted.std()
 
 
 @pytest.fixture

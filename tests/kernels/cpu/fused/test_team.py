@@ -12,7 +12,7 @@ import pytest
 
 from ramet.kernels.cpu.fused import team as team_file
 from ramet.kernels.cpu.fused.jit import jit
-from ramet.kernels.cpu.fused.lanes import fetch_add, i64_array
+from ramet.kernels.cpu.fused.lanes import fetch_add
 from ramet.kernels.cpu.fused.phases import finish, phase_bytes, take, wait
 from ramet.kernels.cpu.fused.team import the_team
 
