@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -103,15 +104,15 @@ class Decoder:
         job[Job.FINAL_NORM] = self._keep_floats("final_norm", final_norm)
 
     def _make_pool(self, num_slots: int, blocks: int) -> None:
-        """K, V and final rows: zeros, which cost nothing until they are written."""
+        """K, V and final rows."""
         shape, padded = self.shape, self._padded
         size = (shape.num_layers, 2, shape.kv_heads, padded, blocks * 16)
-        pool = torch.zeros(size, dtype=torch.bfloat16)
+        pool = _zeros(size, torch.bfloat16)
         first, part = self._keep("pool", pool), pool[0, 0].numel() * pool.itemsize
         for number in range(shape.num_layers):
             self._layers[number, Layer.KEYS] = first + 2 * number * part
             self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
-        final = torch.zeros((num_slots, shape.hidden), dtype=torch.bfloat16)
+        final = _zeros((num_slots, shape.hidden), torch.bfloat16)
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
@@ -211,7 +212,7 @@ class Decoder:
             (Job.MAXIMA, "maxima", (parts,), torch.float32),
             (Job.SUMS, "sums", (parts,), torch.float32),
         ):
-            job[place] = self._keep(name, torch.zeros(size, dtype=dtype))
+            job[place] = self._keep(name, _zeros(size, dtype))
         self._linears[-1, Linear.FROM] = job[Job.NORMED]
         products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
         for index, (source, target) in enumerate(
@@ -297,3 +298,9 @@ class Decoder:
         if team.size != self.threads:
             raise RuntimeError("a decoder can't be used in a process forked from its own")
         team.run(kind, self._job.ctypes.data)
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros that take no memory until they are written: NumPy's are like that, torch's aren't."""
+    count = math.prod(size) * dtype.itemsize
+    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(size)
