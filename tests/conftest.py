@@ -47,10 +47,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     ours = [
         thread
         for thread in threading.enumerate()
-        if thread not in threads
-        and thread.name.startswith("ramet")
-        # A process has one team of these, for as long as it lives.
-        and not thread.name.startswith("ramet-kernels")
+        if thread not in threads and thread.name.startswith("ramet")
     ]
     for thread in ours:
         thread.join(5)

@@ -99,7 +99,7 @@ class Team:
         self._wakes = [threading.Semaphore(0) for _ in range(size)]
         for number in range(1, size):
             threading.Thread(
-                target=self._serve, args=(number,), name=f"ramet-kernels-{number}", daemon=True
+                target=self._serve, args=(number,), name=f"kernel-team-{number}", daemon=True
             ).start()
 
     def run(self, kind: int, job: int) -> None:
