@@ -60,11 +60,8 @@ def quantise(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def quantised_linear(x: torch.Tensor, values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """`x @ (values * scales).T` in float32, `x` `[rows, in]` rounded to bfloat16 first.
-
-    Products of a bfloat16 and an int8 are exact in float32, whichever way they are computed.
-    """
-    return x.bfloat16().float() @ values.float().t() * scales
+    """`x @ (values * scales).T` in float32, for `x` `[rows, in]` and what `quantise` gives."""
+    return x.float() @ values.float().t() * scales
 
 
 def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:

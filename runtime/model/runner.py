@@ -55,8 +55,9 @@ class ModelRunner:
 
     @staticmethod
     def bytes_per_token(spec: ModelSpec, dtype: torch.dtype) -> int:
-        """Bytes of KV memory that one token takes; with int8 weights they are bfloat16."""
-        dtype = torch.bfloat16 if dtype == torch.int8 else dtype
+        """Bytes of KV memory that one token takes; with int8 weights K and V are bfloat16."""
+        if dtype == torch.int8:
+            return KVPool.bytes_per_token(spec, torch.bfloat16) + 2 * spec.hidden_size
         return KVPool.bytes_per_token(spec, dtype)
 
     def forward(self, batch: Rows) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from ramet.kernels.cpu.fused.attention import attend, merge, scratch_bytes, write
 from ramet.kernels.cpu.fused.fields import Job, Layer, Window
+from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jit import jit
 from ramet.kernels.cpu.fused.lanes import DOT, i64_array
 from ramet.kernels.cpu.fused.tile import ROWS
@@ -68,7 +69,8 @@ class FusedAttention:
         # What was there before must not matter.
         self.parts = torch.full((parts, padded), float("nan"))
         self.maxima, self.sums = torch.full((2, parts), float("nan"))
-        self.attended = torch.empty(rows, heads * dim, dtype=ACTIVATIONS)
+        self.rows = torch.full((rows, (heads + 2 * kv_heads) * dim), float("nan"))
+        self.attended = torch.empty(rows, row_bytes(heads * dim), dtype=torch.uint8)
         self.blind = np.zeros(1, dtype=np.int64)
         self.floats = np.array([0.0, scale], dtype=np.float32)
         self.scratch = [torch.empty(scratch_bytes(padded), dtype=torch.int8) for _ in range(2)]
@@ -83,7 +85,8 @@ class FusedAttention:
             "ROWS": rows, "CAPACITY": rows, "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim,
             "PADDED": padded, "BLOCKS": blocks, "POSITIONS": self.positions.ctypes.data,
             "EPS": self.floats.ctypes.data, "QUERIES": self.queries.data_ptr(),
-            "ATTENDED": self.attended.data_ptr(), "PARTS": self.parts.data_ptr(),
+            "ATTENDED": self.attended.data_ptr(), "QKV": self.rows.data_ptr(),
+            "PARTS": self.parts.data_ptr(),
             "MAXIMA": self.maxima.data_ptr(), "SUMS": self.sums.data_ptr(),
             "BLIND": self.blind.ctypes.data,
         }.items():  # fmt: skip
@@ -106,7 +109,8 @@ class FusedAttention:
         self.merge()
         if self.blind[0]:
             raise ValueError("attention plan: a row sees no key")
-        return self.attended.view(self.q.shape).to(self.q.dtype)
+        found = self.rows[:, : self.q.shape[1] * self.q.shape[2]]
+        return found.reshape(self.q.shape).to(self.q.dtype)
 
 
 def tree_attention(q, k, v, plan, scale, window=None, threads=1):

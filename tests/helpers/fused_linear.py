@@ -9,12 +9,11 @@ import torch
 
 from ramet.kernels.cpu.fused import linear
 from ramet.kernels.cpu.fused.fields import Linear
+from ramet.kernels.cpu.fused.inputs import row_bytes, store_row
 from ramet.kernels.cpu.fused.jit import jit
-from ramet.kernels.cpu.fused.lanes import DOT
 from ramet.kernels.cpu.fused.phases import phase_bytes
-from ramet.kernels.cpu.fused.tile import ROWS
+from ramet.kernels.cpu.fused.tile import INPUT_ROWS
 
-ACTIVATIONS = torch.bfloat16 if DOT else torch.float32
 SENTINEL = 12345.0
 
 
@@ -23,14 +22,27 @@ def _linear(line, phase, thread, threads, rows, scratch):
     linear.linear(line, phase, thread, threads, rows, scratch)
 
 
+@jit
+def _store_rows(source, rows, inputs, target, stride):
+    for row in range(rows):
+        store_row(source + row * inputs * 4, inputs, target + row * stride)
+
+
+def as_inputs(x):
+    """Float32 rows as linear layers read them, and what a tile may read behind them."""
+    x = x.float().contiguous()
+    rows, inputs = x.shape
+    found = torch.full((rows + INPUT_ROWS, row_bytes(inputs)), 255, dtype=torch.uint8)
+    _store_rows(x.data_ptr(), rows, inputs, found.data_ptr(), found.stride(0))
+    return found
+
+
 def multiply(x, matrix, mode, bias=None, before=None, threads=1):
     """What the mode makes of `x @ matrix.T`, float32; nothing around it may be written."""
     rows, inputs = x.shape
     outputs = matrix.outputs // 2 if mode == linear.GATE else matrix.outputs
-    source = torch.full((rows + ROWS, inputs), float("nan"), dtype=ACTIVATIONS)
-    source[:rows] = x.bfloat16()
-    kind = ACTIVATIONS if mode == linear.GATE else torch.float32
-    sentinel = torch.tensor(SENTINEL).to(kind)
+    source = as_inputs(x)
+    sentinel = torch.tensor(SENTINEL)
     to = sentinel.repeat(rows + 2, outputs + 3)
     if before is not None:
         to[1 : rows + 1, :outputs] = before

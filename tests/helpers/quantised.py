@@ -48,25 +48,9 @@ class QuantisedRunner(ModelRunner):
 
     def forward(self, batch):
         with self._patch.context() as patch:
-            patch.setattr(ops, "linear", _linear)
-            patch.setattr(ops, "gated_mlp", _gated_mlp)
             patch.setattr(ops, "write_kv", _write_kv)
             patch.setattr(ops, "tree_attention", _tree_attention)
             super().forward(batch)
-
-    def logits(self, slots):
-        with self._patch.context() as patch:
-            patch.setattr(ops, "linear", _linear)
-            return super().logits(slots)
-
-
-def _linear(x, weight, bias=None):
-    return torch.nn.functional.linear(rounded(x), weight, bias)
-
-
-def _gated_mlp(x, gate_up, down):
-    gate, up = _linear(x, gate_up).chunk(2, dim=-1)
-    return _linear(torch.nn.functional.silu(gate) * up, down)
 
 
 def _write_kv(k_pool, v_pool, k, v, slots):

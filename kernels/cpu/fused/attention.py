@@ -18,6 +18,7 @@ import numpy as np
 
 from ramet.kernels.cpu.fused.fields import Job, Layer, Window
 from ramet.kernels.cpu.fused.gather import KEYS, SLOT_BYTES, gather, run_of
+from ramet.kernels.cpu.fused.inputs import bytes_of_row, store_row
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import (
     LANES,
@@ -28,7 +29,6 @@ from ramet.kernels.cpu.fused.lanes import (
     prefetch,
     u16_array,
 )
-from ramet.kernels.cpu.fused.linear import activation, activation_view
 from ramet.kernels.cpu.fused.softmax import (
     add_16,
     copy_16,
@@ -37,7 +37,6 @@ from ramet.kernels.cpu.fused.softmax import (
     highest_64,
     highest_seen_32,
     highest_seen_64,
-    round_16,
     scale_16,
     sum_16,
     weigh_32,
@@ -314,28 +313,24 @@ def _leave(job, scratch, place, queries, padded):
 
 @inlined
 def merge(job, window, first, last):
-    """Rows `first..last-1`: their parts put together and normalised, as activations.
+    """Rows `first..last-1`: their parts put together and normalised, as inputs of what is next.
 
     Counts the queries that saw no key; they become zeros. The partial results are used up.
     """
     group, kv_heads = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.KV_HEADS]
-    dim, padded = job[Job.DIM], job[Job.PADDED]
+    heads, dim, padded = job[Job.HEADS], job[Job.DIM], job[Job.PADDED]
     per_head = job[Job.ROWS] * group
     for row in range(first, last):
-        for head in range(kv_heads):
-            for index in range(group):
-                place = head * per_head + row * group + index
-                _combine(job, place, kv_heads * per_head, window[Window.SPLITS], padded)
-                out = (row * kv_heads + head) * group + index
-                to = job[Job.ATTENDED] + out * dim * ACTIVATION_BYTES
-                value = job[Job.PARTS] + place * padded * 4
-                whole = dim // LANES * LANES
-                for j in range(0, whole, LANES):
-                    round_16(value + j * 4, to + j * ACTIVATION_BYTES)
-                if whole < dim:
-                    source, rest = f32_array(value, (dim,)), activation_view(to, (dim,))
-                    for j in range(whole, dim):
-                        rest[j] = activation(source[j])
+        whole = job[Job.QKV] + row * (heads + 2 * kv_heads) * dim * 4
+        for head in range(heads):
+            place = head // group * per_head + row * group + head % group
+            _combine(job, place, kv_heads * per_head, window[Window.SPLITS], padded)
+            value = f32_array(job[Job.PARTS] + place * padded * 4, (dim,))
+            to = f32_array(whole + head * dim * 4, (dim,))
+            for j in range(dim):
+                to[j] = value[j]
+        out = job[Job.ATTENDED] + row * bytes_of_row(heads * dim)
+        store_row(whole, heads * dim, out)
 
 
 @inlined

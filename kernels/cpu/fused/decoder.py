@@ -10,12 +10,13 @@ import torch
 
 from ramet.kernels.cpu.fused import attention, linear
 from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
+from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
-from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, PANEL, ROWS
+from ramet.kernels.cpu.fused.tile import PANEL, ROWS
 from ramet.kernels.cpu.fused.units import build_units, most_parts
 from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
 from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows
@@ -30,9 +31,10 @@ _LEAST_POSITIONS = 2048
 class Decoder:
     """Weights, memory for `num_slots` tokens, and everything a step needs, allocated once.
 
-    Weights are int8 with one scale per output, what is multiplied with them bfloat16, sums, norms
-    and the residual stream float32, K and V bfloat16: `reference.quantised_linear` and
-    `reference.tree_attention` say what each part computes. `layers` are read one after the other
+    Weights are int8 with one scale per output, what is multiplied with them has 16 bits or more
+    (`inputs`), sums, norms and the residual stream are float32, queries, K and V bfloat16:
+    `reference.quantised_linear` and `reference.tree_attention` say what each part computes.
+    `layers` are read one after the other
     and may be made on the way; without `head` the embedding is it. Raises ValueError for a weight
     that isn't finite.
     """
@@ -112,7 +114,7 @@ class Decoder:
         for number in range(shape.num_layers):
             self._layers[number, Layer.KEYS] = first + 2 * number * part
             self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
-        final = _zeros((num_slots, shape.hidden), torch.bfloat16)
+        final = _zeros((num_slots, shape.hidden), torch.float32)
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
@@ -142,7 +144,7 @@ class Decoder:
             product[Linear.BIAS] = bias
             product[Linear.TO_STRIDE] = 4 * matrix.outputs
             if mode == linear.GATE:
-                product[Linear.TO_STRIDE] = ACTIVATION_BYTES * self.shape.inner
+                product[Linear.TO_STRIDE] = 4 * self.shape.inner
         window = layer.window or 0
         if window not in self._windows:
             self._windows.append(window)
@@ -161,6 +163,7 @@ class Decoder:
         job[Job.KV_HEADS] = shape.kv_heads
         job[Job.DIM] = shape.head_dim
         job[Job.PADDED] = self._padded
+        job[Job.INNER] = shape.inner
         job[Job.BLOCKS] = blocks
         floats = torch.tensor([shape.eps, shape.head_dim**-0.5])
         job[Job.EPS] = self._keep("eps", floats)
@@ -203,11 +206,13 @@ class Decoder:
         parts = most_parts(self.threads, shape.kv_heads, shape.heads // shape.kv_heads, capacity)
         for place, name, size, dtype in (
             (Job.X, "x", (capacity, shape.hidden), torch.float32),
-            (Job.NORMED, "normed", (more, shape.hidden), activations),
+            (Job.NORMS, "norms", (capacity, shape.hidden), torch.float32),
+            (Job.NORMED, "normed", (more, row_bytes(shape.hidden)), torch.uint8),
             (Job.QKV, "qkv", (capacity, outputs), torch.float32),
             (Job.QUERIES, "queries", (queries, self._padded), activations),
-            (Job.ATTENDED, "attended", (more, attended), activations),
-            (Job.GATED, "gated", (more, shape.inner), activations),
+            (Job.ATTENDED, "attended", (more, row_bytes(attended)), torch.uint8),
+            (Job.GATES, "gates", (capacity, shape.inner), torch.float32),
+            (Job.GATED, "gated", (more, row_bytes(shape.inner)), torch.uint8),
             (Job.PARTS, "parts", (parts + ROWS, self._padded), torch.float32),
             (Job.MAXIMA, "maxima", (parts,), torch.float32),
             (Job.SUMS, "sums", (parts,), torch.float32),
@@ -219,7 +224,7 @@ class Decoder:
             (
                 (Job.NORMED, Job.QKV),
                 (Job.ATTENDED, Job.X),
-                (Job.NORMED, Job.GATED),
+                (Job.NORMED, Job.GATES),
                 (Job.GATED, Job.X),
             )
         ):

@@ -32,6 +32,7 @@ class Job(enum.IntEnum):
     DIM = enum.auto()
     PADDED = enum.auto()
     """The head size, filled up to whole panels."""
+    INNER = enum.auto()
     EPS = enum.auto()
     """Address of float32 `[2]`: the norms' epsilon, and the scale of attention scores."""
     LAYERS = enum.auto()
@@ -47,19 +48,24 @@ class Job(enum.IntEnum):
     BLOCKS = enum.auto()
     """Blocks of 16 slots that the pool has, spare ones included."""
     FINAL = enum.auto()
-    """Address of bfloat16 `[slots, hidden]`: what the head reads."""
+    """Address of float32 `[slots, hidden]`: the rows after the last norm."""
     X = enum.auto()
     """float32 `[capacity, hidden]`: the residual stream."""
+    NORMS = enum.auto()
+    """float32 `[capacity, hidden]`."""
     NORMED = enum.auto()
-    """Activations `[capacity, hidden]`."""
+    """The same as inputs (`inputs`), `[capacity]`."""
     QKV = enum.auto()
-    """float32 `[capacity, (heads + 2 * kv_heads) * dim]`."""
+    """float32 `[capacity, (heads + 2 * kv_heads) * dim]`; once queries, keys and values are where
+    they belong, a row's beginning is its attention, `[heads * dim]`."""
     QUERIES = enum.auto()
     """Activations `[kv_heads, capacity, group, padded]`."""
     ATTENDED = enum.auto()
-    """Activations `[capacity, heads * dim]`."""
+    """Attention as inputs, `[capacity]`."""
+    GATES = enum.auto()
+    """float32 `[capacity, inner]`."""
     GATED = enum.auto()
-    """Activations `[capacity, inner]`."""
+    """The same as inputs, `[capacity]`."""
     PARTS = enum.auto()
     """float32 `[splits, kv_heads, rows * group, padded]`: unnormalised attention."""
     MAXIMA = enum.auto()
@@ -97,7 +103,7 @@ class Linear(enum.IntEnum):
     MODE = 0
     """What becomes of a product; see `linear`."""
     FROM = enum.auto()
-    """Address of activations `[rows, inputs]`."""
+    """Address of its inputs, `[rows]`."""
     VALUES = enum.auto()
     SCALES = enum.auto()
     INPUTS = enum.auto()

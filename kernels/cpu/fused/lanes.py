@@ -27,6 +27,7 @@ F32 = ir.FloatType()
 FLOATS = ir.VectorType(F32, LANES)
 INTS = ir.VectorType(I32, LANES)
 BYTES = ir.VectorType(I8, LANES)
+FOURS = ir.VectorType(I8, 4 * LANES)
 SHORTS = ir.VectorType(I16, LANES)
 
 
@@ -44,6 +45,8 @@ _BFloat._create_instance()
 BF16 = _BFloat()
 BF16_PAIRS = ir.VectorType(BF16, 2 * LANES)
 
+VNNI = has("avx512vnni")
+"""Whether the processor multiplies fours of bytes and adds them to int32 (VPDPBUSD)."""
 DOT = has("avx512bf16")
 """Whether the processor multiplies pairs of bfloat16 and adds them to float32 (VDPBF16PS)."""
 
@@ -288,6 +291,7 @@ def view(kind: Any) -> Any:
 
 f32_array = view(numba.float32)
 i8_array = view(numba.int8)
+u8_array = view(numba.uint8)
 i32_array = view(numba.int32)
 i64_array = view(numba.int64)
 u16_array = view(numba.uint16)

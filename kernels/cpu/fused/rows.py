@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.kernels.cpu.fused.attention import write
+from ramet.kernels.cpu.fused.inputs import GROUP
 from ramet.kernels.cpu.fused.jit import inlined
-from ramet.kernels.cpu.fused.lanes import (
-    LANES,
-    bf16_bits,
-    f32_array,
-    float_of,
-    i8_array,
-    u16_array,
-)
+from ramet.kernels.cpu.fused.lanes import LANES, VNNI, f32_array, u8_array
 from ramet.kernels.cpu.fused.linear import activation, activation_view
 from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES
 
@@ -21,12 +15,15 @@ from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES
 @inlined
 def embed(x, values, scales, hidden, token):
     """Write an embedding, a row of a packed matrix `[vocab, hidden]`, to `x`, float32."""
-    block = i8_array(values + token // LANES * (LANES * hidden), (hidden, LANES))
+    groups = (hidden + GROUP - 1) // GROUP
+    start = values + token // LANES * (LANES * GROUP * groups)
+    block = u8_array(start, (groups, LANES, GROUP))
     scale = f32_array(scales + token * 4, (1,))[0]
     lane = token % LANES
     row = f32_array(x, (hidden,))
     for j in range(hidden):
-        row[j] = np.float32(block[j, lane]) * scale
+        value = block[j // GROUP, lane, j % GROUP]
+        row[j] = np.float32(np.int32(value) - 128 if VNNI else np.int8(value)) * scale
 
 
 @inlined
@@ -40,30 +37,12 @@ def _scale_of(row, eps):
 
 @inlined
 def norm(x, weight, size, eps, out):
-    """The root-mean-square norm of a float32 row, as activations."""
+    """The root-mean-square norm of a float32 row, float32."""
     row, by = f32_array(x, (size,)), f32_array(weight, (size,))
     scale = _scale_of(row, eps)
-    to = activation_view(out, (size,))
+    to = f32_array(out, (size,))
     for j in range(size):
-        to[j] = activation(row[j] * scale * by[j])
-
-
-@inlined
-def norm_to_bf16(x, weight, size, eps, out):
-    """The same, as bfloat16 bits on every processor."""
-    row, by = f32_array(x, (size,)), f32_array(weight, (size,))
-    scale = _scale_of(row, eps)
-    to = u16_array(out, (size,))
-    for j in range(size):
-        to[j] = bf16_bits(row[j] * scale * by[j])
-
-
-@inlined
-def from_bf16(source, size, out):
-    """A row of bfloat16 bits, as activations."""
-    bits, to = u16_array(source, (size,)), activation_view(out, (size,))
-    for j in range(size):
-        to[j] = activation(float_of(np.uint32(bits[j]) << np.uint32(16)))
+        to[j] = row[j] * scale * by[j]
 
 
 @inlined

@@ -11,22 +11,21 @@ from ramet.kernels.cpu.fused.fields import (
     Layer,
     Window,
 )
+from ramet.kernels.cpu.fused.inputs import bytes_of_row, store_row
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import f32_array, i64_array, routine
 from ramet.kernels.cpu.fused.linear import ahead_of, linear
 from ramet.kernels.cpu.fused.phases import finish, take, wait
 from ramet.kernels.cpu.fused.rows import (
     embed,
-    from_bf16,
     key_value_row,
     norm,
-    norm_to_bf16,
     query_row,
 )
 from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, ROWS
 
-PHASES_PER_LAYER = 9
-EMBED, INPUT_NORM, PLACE, MLP_NORM, FINAL_NORM, GATHER = range(6)
+PHASES_PER_LAYER = 10
+EMBED, INPUT_NORM, PLACE, MLP_NORM, GATED, FINAL_NORM, GATHER = range(7)
 """Phases that do something to each row."""
 ROWS_PER_TASK = 4
 """Rows of a task of theirs."""
@@ -35,28 +34,31 @@ ROWS_PER_TASK = 4
 @inlined
 def _row(kind, job, layer, row):
     """What phase `kind` does to one row."""
-    hidden = job[Job.HIDDEN]
+    hidden, inner = job[Job.HIDDEN], job[Job.INNER]
     x = job[Job.X] + row * hidden * 4
-    normed = job[Job.NORMED] + row * hidden * ACTIVATION_BYTES
     eps = f32_array(job[Job.EPS], (2,))[0]
     if kind == EMBED:
         token = i64_array(job[Job.TOKENS] + row * 8, (1,))[0]
         embed(x, job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES], hidden, token)
-    elif kind == INPUT_NORM:
-        if job[Job.ROWS] <= ROWS:
+    elif kind in (INPUT_NORM, MLP_NORM):
+        if kind == INPUT_NORM and job[Job.ROWS] <= ROWS:
             _ask_for_slot(job, layer, row)
-        norm(x, layer[Layer.INPUT_NORM], hidden, eps, normed)
+        weight = layer[Layer.INPUT_NORM] if kind == INPUT_NORM else layer[Layer.MLP_NORM]
+        normed, out = job[Job.NORMS] + row * hidden * 4, bytes_of_row(hidden) * row
+        norm(x, weight, hidden, eps, normed)
+        store_row(normed, hidden, job[Job.NORMED] + out)
     elif kind == PLACE:
         _place(job, layer, row, eps)
-    elif kind == MLP_NORM:
-        norm(x, layer[Layer.MLP_NORM], hidden, eps, normed)
+    elif kind == GATED:
+        gates, out = job[Job.GATES] + row * inner * 4, bytes_of_row(inner) * row
+        store_row(gates, inner, job[Job.GATED] + out)
     else:
         slot = i64_array(job[Job.SLOTS] + row * 8, (1,))[0]
-        final = job[Job.FINAL] + slot * hidden * 2
+        final = job[Job.FINAL] + slot * hidden * 4
         if kind == FINAL_NORM:
-            norm_to_bf16(x, job[Job.FINAL_NORM], hidden, eps, final)
+            norm(x, job[Job.FINAL_NORM], hidden, eps, final)
         else:
-            from_bf16(final, hidden, normed)
+            store_row(final, hidden, job[Job.NORMED] + bytes_of_row(hidden) * row)
 
 
 @inlined
@@ -151,7 +153,8 @@ def step(address, thread):
         linear(layer[Layer.OUTPUT], phase + 5 * size, thread, threads, rows, scratch)
         each_row(MLP_NORM, address, at, gate_up, phase + 6 * size, thread)
         linear(gate_up, phase + 7 * size, thread, threads, rows, scratch)
-        linear(layer[Layer.DOWN], phase + 8 * size, thread, threads, rows, scratch)
+        each_row(GATED, address, at, layer[Layer.DOWN], phase + 8 * size, thread)
+        linear(layer[Layer.DOWN], phase + 9 * size, thread, threads, rows, scratch)
         at, phase = at + 8 * NUM_LAYER, phase + (PHASES_PER_LAYER - 1) * size
     each_row(FINAL_NORM, address, 0, job[Job.HEAD], phase + size, thread)
 

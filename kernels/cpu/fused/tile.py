@@ -1,14 +1,16 @@
 """The matrix product that everything here is made of: a few rows by 32 columns, in registers.
 
 `C = A @ B` for a few rows of A and a *panel* of B, which lies in memory as its steps are read: for
-each step of the inner dimension, 16 outputs side by side. Three ways B is stored:
+each step of the inner dimension, 16 outputs side by side. Three ways A and B are stored:
 
-- `bytes`: int8, two values of the inner dimension a step, 16 of the one, then 16 of the other;
-- `shorts`: bfloat16, as K and V lie in the pool: with `DOT` in pairs, lane by lane, else singly;
-- `floats`: float32, one at a time; what `bytes` are unpacked to for many rows without `DOT`.
+- `bytes`: B is int8 weights, A what `inputs` says. With `VNNI` a step is fours of inputs, lane by
+  lane, the weights as 128 more than they are; A's two planes are multiplied apart, as integers.
+  Elsewhere a step is two inputs, 16 outputs of the one, then of the other, and A is float32;
+- `shorts`: bfloat16, as K and V lie in the pool: with `DOT` in pairs, lane by lane, else singly. A
+  is bfloat16 with `DOT`, else float32 that bfloat16 could hold;
+- `floats`: both are float32, singly; what `bytes` are unpacked to for many rows without `VNNI`.
 
-A is bfloat16 with `DOT`, else float32 that bfloat16 could hold. So all products are exact, and the
-sums are float32.
+Sums are float32, or with `VNNI` int32 until the end, where they can't overflow.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ from ramet.kernels.cpu.fused.lanes import (
     DOT,
     F32,
     FLOATS,
+    FOURS,
     I32,
     I64,
+    INTS,
     LANES,
     SHORTS,
+    VNNI,
     Code,
     routine,
 )
@@ -50,28 +55,23 @@ ROWS = 14 if _WIDE else 6
 """Most rows of a tile."""
 _COLUMNS = 2 if _WIDE else 1
 _HEIGHTS = (1, 2, 4, 8, 14) if _WIDE else (1, 2, 4, 6)
+INPUT_ROWS = 7 if VNNI else ROWS
+"""Most rows of a tile of `bytes` or `floats`: with two sums each, half as many."""
+_INPUT_HEIGHTS = (1, 2, 3, 5, 7) if VNNI else _HEIGHTS
 _AHEAD = 1024
 """Bytes by which weights are asked for before they are read. A core that reads them from memory for
 one row gets 16 GB/s instead of 13.5; 512 to 4,096 are alike."""
 
 
 def int8_pairs(code: Code, address: Any) -> list[Any]:
-    """One step of `bytes`: as one vector of bfloat16 pairs, or two of float32."""
-    builder = code.builder
-    first = builder.sitofp(code.load(address, BYTES), FLOATS)
-    second = builder.sitofp(code.load(code.at(address, LANES), BYTES), FLOATS)
-    if not DOT:
-        return [first, second]
-    # Integers up to 127 are exact in bfloat16, so it is the upper half of their float32.
-    kind = ir.VectorType(I32, LANES)
-    low = builder.lshr(builder.bitcast(first, kind), code.ints(16))
-    both = builder.or_(low, builder.bitcast(second, kind))
-    return [builder.bitcast(both, BF16_PAIRS)]
+    """One step of `bytes` without `VNNI`, as two vectors of float32."""
+    second = code.at(address, LANES)
+    return [code.builder.sitofp(code.load(at, BYTES), FLOATS) for at in (address, second)]
 
 
 def _columns_of_bytes(code: Code, address: Any) -> list[Any]:
     code.prefetch(code.at(address, _AHEAD))
-    return int8_pairs(code, address)
+    return [code.load(address, FOURS)] if VNNI else int8_pairs(code, address)
 
 
 def _columns_of_shorts(code: Code, address: Any) -> list[Any]:
@@ -85,17 +85,20 @@ def _columns_of_floats(code: Code, address: Any) -> list[Any]:
 
 
 _STORED: dict[str, tuple[int, Callable[[Code, Any], list[Any]]]] = {
-    "bytes": (2 * LANES, _columns_of_bytes),
+    "bytes": (4 * LANES if VNNI else 2 * LANES, _columns_of_bytes),
     "shorts": (2 * LANES * PAIR, _columns_of_shorts),
     "floats": (4 * LANES, _columns_of_floats),
 }
 """By the way B is stored: the bytes of 16 columns of a step, and how they are read."""
 
 
-def _add_products(code: Code, sums: Any, address: Any, columns: list[Any]) -> Any:
+def _add_products(code: Code, stored: str, sums: Any, address: Any, columns: list[Any]) -> Any:
     """`sums` plus a row's values at `address` times the columns of a step."""
     builder = code.builder
-    if DOT:
+    if stored == "bytes" and VNNI:
+        four = builder.bitcast(code.splat(code.load(address, I32, 4)), FOURS)
+        return code.call("llvm.x86.avx512.vpdpbusd.512", INTS, sums, columns[0], four)
+    if stored == "shorts" and DOT:
         pair = builder.bitcast(code.splat(code.load(address, I32, 4)), BF16_PAIRS)
         name = "llvm.x86.avx512bf16.dpbf16ps.512"
         return code.call(name, FLOATS, sums, pair, columns[0])
@@ -105,14 +108,26 @@ def _add_products(code: Code, sums: Any, address: Any, columns: list[Any]) -> An
     return sums
 
 
+def _joined(code: Code, tail: Any, high: Any, low: Any) -> Any:
+    """The product that the sums of both planes stand for, in float32; see `inputs.store_row`."""
+    builder = code.builder
+    high = builder.sub(high, code.splat(code.load(tail, I32, 4)))
+    low = builder.sub(low, code.splat(code.load(code.at(tail, 4), I32, 4)))
+    both = code.fma(builder.sitofp(high, FLOATS), code.floats(256.0), builder.sitofp(low, FLOATS))
+    return builder.fmul(both, code.splat(code.load(code.at(tail, 8), F32, 4)))
+
+
 def _tile(rows: int, stored: str) -> Any:
     """The instructions for so many rows by `_COLUMNS` vectors."""
     size, read = _STORED[stored]
+    whole = stored == "bytes" and VNNI
+    planes = 2 if whole else 1
     places = [(row, column) for row in range(rows) for column in range(_COLUMNS)]
 
     def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, a_stride, b, b_stride, steps, c, c_stride, adds = arguments
         code = Code(builder)
+        starts = [code.at(a, code.times(a_stride, row)) for row in range(rows)]
         outputs = [
             code.at(code.at(c, code.times(c_stride, row)), 4 * LANES * column)
             for row, column in places
@@ -121,48 +136,54 @@ def _tile(rows: int, stored: str) -> Any:
             builder.select(adds, code.load(output, FLOATS, 4), code.floats(0.0))
             for output in outputs
         ]
+        first = [code.ints(0)] * (2 * len(places)) if whole else before
         entry, loop = builder.block, builder.append_basic_block("step")
         after = builder.append_basic_block("stored")
         builder.branch(loop)
         builder.position_at_end(loop)
         step = builder.phi(I64)
-        sums = [builder.phi(FLOATS) for _ in places]
+        sums = [builder.phi(start.type) for start in first]
         columns = [
             read(code, code.at(code.at(b, code.times(b_stride, column)), code.times(step, size)))
             for column in range(_COLUMNS)
         ]
-        width = len(columns[0]) * 4
+        values = [code.at(start, code.times(step, len(columns[0]) * 4)) for start in starts]
         added = []
-        for (row, column), so_far in zip(places, sums, strict=True):
-            value = code.at(code.at(a, code.times(a_stride, row)), code.times(step, width))
-            added.append(_add_products(code, so_far, value, columns[column]))
+        for index, so_far in enumerate(sums):
+            row, column = places[index // planes]
+            value = code.at(values[row], code.times(steps, 4 * (index % planes)))
+            added.append(_add_products(code, stored, so_far, value, columns[column]))
         following = code.at(step, 1)
-        for phi, first, next_one in zip(
-            [step, *sums], [ir.Constant(I64, 0), *before], [following, *added], strict=True
+        for phi, start, next_one in zip(
+            [step, *sums], [ir.Constant(I64, 0), *first], [following, *added], strict=True
         ):
-            phi.add_incoming(first, entry)
+            phi.add_incoming(start, entry)
             phi.add_incoming(next_one, loop)
         builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
         builder.position_at_end(after)
+        if whole:
+            tails = [code.at(starts[row], code.times(steps, 8)) for row, _ in places]
+            joined = [
+                _joined(code, *parts) for parts in zip(tails, added[::2], added[1::2], strict=True)
+            ]
+            added = [builder.fadd(*pair) for pair in zip(before, joined, strict=True)]
         for output, value in zip(outputs, added, strict=True):
             code.store(value, output)
         return target.get_dummy_value()
 
     @intrinsic
-    def tile(
-        _context: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, steps: Any, c: Any,
-        c_stride: Any, adds: Any,
-    ) -> Any:  # fmt: skip
+    def tile(_context, a, a_stride, b, b_stride, steps, c, c_stride, adds):
         return types.void(*[types.int64] * 7, types.boolean), write
 
     return tile
 
 
 def _panel(stored: str) -> Any:
-    """The product of up to `ROWS` rows and a panel that is stored that way."""
-    tiles = [_tile(rows, stored) for rows in _HEIGHTS]
-    one, two, four, six_or_eight, most = (tiles + tiles[-1:])[:5]
-    third = _HEIGHTS[3]
+    """The product of a tile's rows and a panel that is stored that way."""
+    heights = _HEIGHTS if stored == "shorts" else _INPUT_HEIGHTS
+    tiles = [_tile(rows, stored) for rows in heights]
+    one, two, few, more, most = (tiles + tiles[-1:])[:5]
+    third, fourth = heights[2:4]
 
     def panel(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds):
         for column in range(0, 2, _COLUMNS):
@@ -171,10 +192,10 @@ def _panel(stored: str) -> Any:
                 one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows == 2:
                 two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
-            elif rows <= 4:
-                four(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             elif rows <= third:
-                six_or_eight(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+                few(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+            elif rows <= fourth:
+                more(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
             else:
                 most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
 
@@ -184,12 +205,12 @@ def _panel(stored: str) -> Any:
 
 times_bytes = _panel("bytes")
 """`(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds)`: `C = A @ B`, or `C += A @ B` with
-`adds`, for 1 to `ROWS` rows and 32 columns. `a`, `b`, `c` are addresses, strides bytes: of a row of
-A, of 16 columns of B, of a row of C (float32). `steps` is at least 1.
+`adds`, for 1 to `INPUT_ROWS` rows and 32 columns. `a`, `b`, `c` are addresses, strides bytes: of a
+row of A, of 16 columns of B, of a row of C (float32). `steps` is at least 1.
 
-The number of rows is rounded up to that of a tile, at most to `ROWS`: A must be readable and C
+The number of rows is rounded up to that of a tile, at most to the most: A must be readable and C
 writable that far."""
 times_shorts = _panel("shorts")
-"""As `times_bytes`."""
-times_floats = times_shorts if DOT else _panel("floats")
-"""As `times_bytes`; nothing is stored so with `DOT`."""
+"""As `times_bytes`, for 1 to `ROWS` rows."""
+times_floats = times_bytes if VNNI else _panel("floats")
+"""As `times_bytes`; nothing is stored so with `VNNI`."""

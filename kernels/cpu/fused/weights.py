@@ -12,9 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ramet.kernels.cpu.fused.inputs import GROUP
 from ramet.kernels.cpu.fused.jit import jit
-from ramet.kernels.cpu.fused.lanes import LANES
+from ramet.kernels.cpu.fused.lanes import LANES, VNNI
 from ramet.kernels.cpu.fused.tile import PANEL
+
+_ZERO = 128 if VNNI else 0
+"""What stands for zero."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,21 +26,24 @@ class PackedMatrix:
     """A weight matrix `[outputs, inputs]`; `outputs` is filled up to whole panels by zeros."""
 
     values: torch.Tensor
-    """int8 `[blocks, inputs, 16]`: value `(16 * block + lane, input)` of the matrix."""
+    """`[blocks, inputs / GROUP, 16, GROUP]`, inputs filled up to whole groups: value `(16 * block +
+    lane, GROUP * group + index)` of the matrix, int8; with `VNNI` 128 more, uint8."""
     scales: torch.Tensor
     """float32 `[16 * blocks]`: by which an output's values are multiplied."""
     outputs: int
     """Outputs that mean something."""
-
-    @property
-    def inputs(self) -> int:
-        """The inner dimension."""
-        return self.values.shape[1]
+    inputs: int
+    """The inner dimension."""
 
     @property
     def panels(self) -> int:
         """Number of panels."""
         return self.values.shape[0] * LANES // PANEL
+
+    def dequantised(self) -> torch.Tensor:
+        """float32 `[16 * blocks, inputs]`: the matrix that products are made with."""
+        rows = self.values.transpose(1, 2).reshape(self.values.shape[0] * LANES, -1)
+        return (rows[:, : self.inputs].float() - _ZERO) * self.scales.unsqueeze(1)
 
 
 def pack(weight: torch.Tensor, name: str = "weight") -> PackedMatrix:
@@ -63,14 +70,15 @@ def _pack(matrices: Sequence[torch.Tensor], name: str) -> PackedMatrix:
     own = -(-outputs // LANES)
     blocks = own * count
     blocks += blocks * LANES % PANEL // LANES
-    values = torch.zeros((blocks, inputs, LANES), dtype=torch.int8)
+    size = (blocks, -(-inputs // GROUP), LANES, GROUP)
+    values = torch.full(size, _ZERO, dtype=torch.uint8 if VNNI else torch.int8)
     scales = torch.zeros(blocks * LANES, dtype=torch.float32)
     for index, matrix in enumerate(matrices):
         floats = matrix.detach().float().contiguous().numpy()
         if not _quantise(floats, values.numpy(), scales.numpy(), index, count):
             raise ValueError(f"{name}: not all of its values are finite")
     # Divided here: the compiler would multiply by a rounded 1 / 127, which is another float32.
-    return PackedMatrix(values, scales.div_(127.0), outputs * count)
+    return PackedMatrix(values, scales.div_(127.0), outputs * count, inputs)
 
 
 @jit
@@ -89,5 +97,6 @@ def _quantise(weight, values, maxima, first, stride):
         factor = np.float32(127.0) / largest if largest > 0 else np.float32(0.0)
         maxima[block * LANES + lane] = largest
         for k in range(inputs):
-            values[block, k, lane] = np.int8(np.rint(weight[output, k] * factor))
+            whole = np.int32(np.rint(weight[output, k] * factor)) + _ZERO
+            values[block, k // GROUP, lane, k % GROUP] = whole
     return True

@@ -9,6 +9,7 @@ import torch
 from fused_linear import multiply
 
 from ramet.kernels import reference
+from ramet.kernels.cpu.fused.lanes import VNNI
 from ramet.kernels.cpu.fused.linear import ADD, BIAS, GATE, STORE
 from ramet.kernels.cpu.fused.weights import pack, pack_gated
 
@@ -23,11 +24,12 @@ def shapes(rows, count=3):
 
 
 def products(x, weight):
-    """The products in float64, and what the sums' order may change of them."""
+    """The products in float64, and what rounding to 16 bits and the sums' order may change."""
     values, scales = reference.quantise(weight)
-    x = x.bfloat16().double()
-    got = reference.quantised_linear(x.float(), values, scales).double()
-    return got, 1e-6 * (x.abs() @ values.double().abs().t() * scales) + 1e-30
+    got = x.double() @ values.double().t() * scales
+    rounding = x.abs().amax(1, keepdim=True).double() * (0.51 / 32512)
+    size = (1e-6 * x.abs().double() + rounding) @ values.double().abs().t()
+    return got, size * scales + 1e-30
 
 
 def close(got, wanted, slack):
@@ -57,28 +59,13 @@ def test_gated_products(rows):
         x, weight = torch.randn(rows, inputs), torch.randn(2 * inner, inputs)
         (gate, up), (gate_slack, up_slack) = (t.chunk(2, dim=-1) for t in products(x, weight))
         wanted = torch.nn.functional.silu(gate) * up
-        slack = wanted.abs() * 2**-8 + gate_slack * up.abs() * 1.1 + up_slack * gate.abs() + 1e-6
+        slack = wanted.abs() * 1e-5 + gate_slack * up.abs() * 1.1 + up_slack * gate.abs() + 1e-6
         close(multiply(x, pack_gated(weight), GATE, threads=number + 1), wanted, slack)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5, 13, 14, 15, 29, 257, 300])
-def test_small_integers_are_exact(rows):
-    for number, (outputs, inputs) in enumerate(shapes(rows, 4)):
-        torch.manual_seed(number)
-        weight = torch.randint(-127, 128, (outputs, inputs)).float()
-        weight[:, 0] = 127  # So that the scale is 1.
-        x = torch.randint(-8, 9, (rows, inputs)).float()
-        bias, before = torch.randint(-99, 99, (outputs,)).float(), torch.arange(float(outputs))
-        wanted, matrix = (x.double() @ weight.double().t()).float(), pack(weight)
-        for threads in (1, 2, 3):
-            assert torch.equal(multiply(x, matrix, STORE, threads=threads), wanted)
-        assert torch.equal(multiply(x, matrix, BIAS, bias=bias, threads=2), wanted + bias)
-        assert torch.equal(multiply(x, matrix, ADD, before=before, threads=2), wanted + before)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 15, 300])
 def test_gates_that_are_wide_open_or_shut(rows):
-    """There silu is the identity, or zero, and the product is rounded once."""
+    """There silu is the identity, or zero."""
     torch.manual_seed(rows)
     inner, inputs = 37, 66
     weight = torch.randint(-127, 128, (2 * inner, inputs)).float()
@@ -86,13 +73,22 @@ def test_gates_that_are_wide_open_or_shut(rows):
     weight[:inner] = 127.0
     weight[5:9] = -127.0
     x = torch.randint(1, 8, (rows, inputs)).float()
-    gate, up = (x.double() @ weight.double().t()).chunk(2, dim=-1)
+    (gate, up), (_, slack) = (t.chunk(2, dim=-1) for t in products(x, weight))
     assert float(gate.abs().min()) > 130
-    wanted = (gate.clamp(min=0).float() * up.float()).bfloat16().float()
     got = multiply(x, pack_gated(weight), GATE, threads=2)
     shut = gate < 0
-    assert torch.equal(got[~shut], wanted[~shut])
+    close(got[~shut], (gate * up)[~shut], (gate * slack + gate * up.abs() * 1e-4)[~shut])
     assert float(got[shut].abs().max()) < 1e-25
+
+
+@pytest.mark.skipif(not VNNI, reason="sums of floats depend on their order")
+def test_a_row_is_the_same_beside_any_others():
+    torch.manual_seed(0)
+    matrix = pack(torch.randn(70, 130))
+    x = torch.randn(300, 130)
+    whole = multiply(x, matrix, STORE)
+    for rows in (1, 2, 5, 8, 29, 257):
+        assert torch.equal(multiply(x[:rows], matrix, STORE), whole[:rows])
 
 
 def test_a_product_is_the_same_by_any_number_of_threads():

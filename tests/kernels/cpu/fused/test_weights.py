@@ -11,9 +11,11 @@ from ramet.kernels.cpu.fused.weights import pack, pack_gated
 
 
 def unpacked(matrix):
-    """int8 `[16 * blocks, inputs]`, and the scales."""
-    values = matrix.values.permute(0, 2, 1).reshape(-1, matrix.inputs)
-    return values, matrix.scales
+    """int8 `[16 * blocks, inputs]`, and the scales; what fills the inputs up is zero."""
+    blocks, zero = len(matrix.values), 128 if matrix.values.dtype == torch.uint8 else 0
+    values = matrix.values.transpose(1, 2).reshape(16 * blocks, -1).to(torch.int16) - zero
+    assert not values[:, matrix.inputs :].any()
+    return values[:, : matrix.inputs].to(torch.int8), matrix.scales
 
 
 def equal_to_reference(weight):
@@ -28,6 +30,8 @@ def equal_to_reference(weight):
     assert torch.equal(got_scales[:outputs], scales)
     assert not got[outputs:].any()
     assert not got_scales[outputs:].any()
+    products = wanted.float() * scales.unsqueeze(1)
+    assert torch.equal(matrix.dequantised()[:outputs], products)
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 100])

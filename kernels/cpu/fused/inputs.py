@@ -1,0 +1,70 @@
+"""Rows that linear layers multiply with packed weights.
+
+With `VNNI` a row is integers of 16 bits with one scale, its largest magnitude over 32,512: a plane
+of high bytes, a plane of low ones, both signed, and a tail of three numbers. All products with
+int8 weights and their sums are then exact, in any order. Elsewhere a row is float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ramet.kernels.cpu.fused.jit import inlined
+from ramet.kernels.cpu.fused.lanes import VNNI, f32_array, i8_array, i32_array
+
+GROUP = 4 if VNNI else 1
+"""Inputs that lie together in packed weights, and of which a row has whole numbers."""
+LARGEST = 127 * 256
+"""The largest integer, of which the high byte is 127."""
+_TAIL = 12
+"""Bytes behind the planes: the sums of both, int32, and the scale."""
+
+
+def row_bytes(inputs: int) -> int:
+    """Bytes of a row."""
+    return 2 * (-(-inputs // GROUP) * GROUP) + _TAIL if VNNI else 4 * inputs
+
+
+@inlined
+def bytes_of_row(inputs):
+    """`row_bytes`, for kernels."""
+    if VNNI:
+        return 2 * ((inputs + GROUP - 1) // GROUP * GROUP) + _TAIL
+    return 4 * inputs
+
+
+@inlined
+def store_row(source, inputs, target):
+    """Write a float32 row as inputs; one that isn't finite gives NaN products."""
+    row = f32_array(source, (inputs,))
+    if not VNNI:
+        to = f32_array(target, (inputs,))
+        for j in range(inputs):
+            to[j] = row[j]
+        return
+    largest = np.float32(0.0)
+    for j in range(inputs):
+        largest = max(largest, abs(row[j]))
+    total = np.float32(0.0)
+    for j in range(inputs):
+        total += row[j]  # NaN where one is: max() loses it.
+    plane = (inputs + GROUP - 1) // GROUP * GROUP
+    high, low = i8_array(target, (plane,)), i8_array(target + plane, (plane,))
+    factor = np.float32(LARGEST) / largest if largest > 0 else np.float32(0.0)
+    sum_high, sum_low = np.int32(0), np.int32(0)
+    for j in range(inputs):
+        # Rounded away from zero at halves, as LLVM has vectors for it.
+        x = row[j] * factor
+        whole = np.int32(x + (np.float32(0.5) if x >= 0 else np.float32(-0.5)))
+        upper = (whole + np.int32(128)) >> np.int32(8)
+        lower = whole - (upper << np.int32(8))
+        high[j], low[j] = upper, lower
+        sum_high += upper
+        sum_low += lower
+    for j in range(inputs, plane):
+        high[j], low[j] = 0, 0
+    sums, scale = i32_array(target + 2 * plane, (2,)), f32_array(target + 2 * plane + 8, (1,))
+    # The weights are stored as 128 more than they are.
+    sums[0], sums[1] = sum_high * np.int32(128), sum_low * np.int32(128)
+    finite = largest < np.inf and total == total
+    scale[0] = largest / np.float32(LARGEST) if finite else np.float32(np.nan)
