@@ -8,9 +8,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import time
 import textwrap
 import threading
+import time
 from typing import Any
 
 import pytest

@@ -52,6 +52,6 @@ def test_int8_costs_what_is_stated(figures: dict[str, Any]) -> None:
 def test_a_warm_cache_changes_next_to_nothing(figures: dict[str, Any], way: str) -> None:
     found = figures["int8"]["warm_against_cold"][way]
     assert found["positions"] >= 700
-    # What is measured, 0.991 to 0.993, less three standard errors. The goal is 0.995.
-    assert found["agreement"] > 0.98
-    assert found["mean_difference"] < 0.02
+    # What is measured over the whole text, 0.994 and 0.998, less three standard errors.
+    assert found["agreement"] > 0.985
+    assert found["mean_difference"] < 0.015
