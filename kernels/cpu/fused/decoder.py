@@ -87,7 +87,10 @@ class Decoder:
     def _keep_floats(self, name: str, tensor: torch.Tensor | None) -> int:
         if tensor is None:
             return 0
-        return self._keep(name, tensor.detach().float().contiguous().clone())
+        floats = tensor.detach().float().contiguous().clone()
+        if not bool(floats.isfinite().all()):
+            raise ValueError(f"{name}: not all of its values are finite")
+        return self._keep(name, floats)
 
     def _pack_ends(
         self, embedding: torch.Tensor, final_norm: torch.Tensor, head: torch.Tensor | None
@@ -125,8 +128,8 @@ class Decoder:
             (Layer.K_NORM, "k_norm"),
             (Layer.MLP_NORM, "mlp_norm"),
         ):
-            line[place] = self._keep_floats(f"{number}.{name}", getattr(layer, name))
-        bias = self._keep_floats(f"{number}.qkv_bias", layer.qkv_bias)
+            line[place] = self._keep_floats(f"layers.{number}.{name}", getattr(layer, name))
+        bias = self._keep_floats(f"layers.{number}.qkv_bias", layer.qkv_bias)
         kinds = (
             (Layer.QKV, layer.qkv, linear.BIAS if bias else linear.STORE),
             (Layer.OUTPUT, layer.output, linear.ADD),

@@ -146,10 +146,18 @@ def test_an_overflow_stays_with_its_own_rows(forest):
     torch.testing.assert_close(ours.logits(sound.slots), wanted, rtol=1e-2, atol=1e-2)
 
 
-def test_weights_that_are_not_finite_are_refused():
+@pytest.mark.parametrize(
+    ("tensor", "said"),
+    [
+        ("model.layers.1.mlp.down_proj.weight", r"layers\.1.*not all.*finite"),
+        ("model.layers.1.input_layernorm.weight", r"layers\.1\.input_norm: not all.*finite"),
+        ("model.norm.weight", r"final_norm: not all.*finite"),
+    ],
+)
+def test_weights_that_are_not_finite_are_refused(tensor, said):
     _, weights = fused(tiny_config())
-    weights["model.layers.1.mlp.down_proj.weight"][3, 5] = torch.nan
-    with pytest.raises(InvalidArgument, match=r"layers\.1.*not all.*finite"):
+    weights[tensor].view(-1)[5] = torch.nan
+    with pytest.raises(InvalidArgument, match=said):
         fused(tiny_config(), weights)
 
 
