@@ -34,9 +34,8 @@ class Decoder:
     Weights are int8 with one scale per output, what is multiplied with them has 16 bits or more
     (`inputs`), sums, norms and the residual stream are float32, queries, K and V bfloat16:
     `reference.quantised_linear` and `reference.tree_attention` say what each part computes.
-    `layers` are read one after the other
-    and may be made on the way; without `head` the embedding is it. Raises ValueError for a weight
-    that isn't finite.
+    `layers` are read one after the other and may be made on the way; without `head` the embedding
+    is it. Raises ValueError for a weight that isn't finite.
     """
 
     def __init__(

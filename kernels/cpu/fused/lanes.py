@@ -139,16 +139,6 @@ class Code:
 
 
 @intrinsic
-def bits_of(_context: Any, value: Any) -> Any:
-    """The bits of a float32, as uint32."""
-
-    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], I32)
-
-    return types.uint32(types.float32), write
-
-
-@intrinsic
 def float_of(_context: Any, value: Any) -> Any:
     """The float32 of these bits, uint32."""
 

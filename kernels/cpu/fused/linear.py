@@ -43,7 +43,7 @@ STORE, BIAS, ADD, GATE = 0, 1, 2, 3
 or, of a matrix from `pack_gated`, silu(first) * second is written, float32."""
 
 CHUNK = 256
-"""Rows of a task, where there are more: enough that unpacking a panel for them costs nothing."""
+"""Most rows of a task: enough that unpacking a panel for them costs nothing."""
 AHEAD = 256 * 1024
 """Most bytes of weights that a thread asks for while it waits: they stay in its L2 cache."""
 _STEP_BYTES = 2 * LANES
@@ -189,7 +189,7 @@ def ahead_of(line_at, rows, thread, threads):
 
 @routine
 def linear(line_at, phase, thread, threads, rows, scratch):
-    """A thread's part of a phase: rows of activations times a packed matrix."""
+    """A thread's part of a phase: rows of inputs times a packed matrix."""
     line = i64_array(line_at, (NUM_LINEAR,))
     panels = (line[Linear.OUTPUTS] + PANEL - 1) // PANEL
     chunks = (rows + CHUNK - 1) // CHUNK

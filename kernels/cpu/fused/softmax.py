@@ -249,19 +249,3 @@ def add_16(_context: Any, source: Any, factor: Any, target: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.float32, types.int64), write
-
-
-@intrinsic
-def round_16(_context: Any, source: Any, target: Any) -> Any:
-    """Sixteen float32 as activations that bfloat16 could hold."""
-
-    def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        code = Code(builder)
-        values = code.load(arguments[0], FLOATS, 4)
-        if DOT:
-            code.store(_activations(code, values), arguments[1])
-        else:
-            code.store(builder.bitcast(code.narrow(values, INTS), FLOATS), arguments[1])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), write

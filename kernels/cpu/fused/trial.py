@@ -36,7 +36,8 @@ def product_is_right() -> bool:
     for count in range(1, rows + 1):
         c = np.zeros((rows, PANEL), dtype=np.float32)
         _multiply(floats, a, b, c, count, inputs // (GROUP if VNNI else 2))
-        if not np.allclose(c[:count], wanted[:count], rtol=1e-4, atol=1.0):
+        # Rounding an input to 16 bits changes it by 8e-5 at most.
+        if not np.allclose(c[:count], wanted[:count], rtol=1e-6, atol=0.1):
             return False
     return True
 

@@ -1,7 +1,6 @@
 """Weights as the kernels read them: int8 with one float32 scale per output, 16 outputs abreast.
 
-The same values serve one row and a thousand. Integers up to 127 are exact in bfloat16, so what a
-product computes doesn't depend on how many rows it has, but for the order of its sums.
+The same values serve one row and a thousand.
 """
 
 from __future__ import annotations
@@ -34,11 +33,6 @@ class PackedMatrix:
     """Outputs that mean something."""
     inputs: int
     """The inner dimension."""
-
-    @property
-    def panels(self) -> int:
-        """Number of panels."""
-        return self.values.shape[0] * LANES // PANEL
 
     def dequantised(self) -> torch.Tensor:
         """float32 `[16 * blocks, inputs]`: the matrix that products are made with."""
