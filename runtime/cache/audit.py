@@ -22,7 +22,11 @@ def audit(tree: RadixTree, in_flight: bool = False) -> None:
     for node in tree.nodes():
         _check_node(node, in_flight)
         pages = {page for segment in node.segments for page in pool.pages_of(segment)}
+        position = node.start
         for start, count in node.segments:
+            odd = (start - position) % 2 and pool.page_size % 2 == 0
+            assert not odd, f"{node}: position {position} has slot {start}"
+            position += count
             for slot in range(start, start + count):
                 used[slot] += 1
         if node.held:
@@ -32,7 +36,10 @@ def audit(tree: RadixTree, in_flight: bool = False) -> None:
     for page in range(pool.num_pages):
         assert pool.fill_of(page) == fills[page], f"page {page}: fill {pool.fill_of(page)}"
         slots = [s for s in used if s // pool.page_size == page]
-        assert not slots or max(slots) % pool.page_size == len(slots) - 1, f"page {page} has holes"
+        if slots:
+            first = min(slots) % pool.page_size
+            assert first <= 1, f"page {page} begins with a hole"
+            assert max(slots) - min(slots) < len(slots), f"page {page} has holes"
         assert pool.holds_of(page) == holds[page], f"page {page}: holds {pool.holds_of(page)}"
     assert pool.held_pages == len(+holds)
     assert pool.free_pages == pool.num_pages - len(fills)

@@ -6,6 +6,9 @@ page belongs to one chain of the tree; slots are given back tail first, so what 
 always the top of a page, and a page is free exactly when its fill is zero. That is why sharing is
 exact to the token at every page size: two nodes may meet inside a page, and the page is freed
 with the last of them, with no reference count.
+
+Where pages are of even size, tokens at even positions have even slots, so that kernels may take
+keys in pairs: a chain that branches off at an odd position leaves out a slot of its first page.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ class PagePool:
         self.num_pages = num_pages
         self.page_size = page_size
         self._fill = [0] * num_pages
+        self._left_out = bytearray(num_pages)
+        """Slots at the start of the page that nobody has; they count as filled."""
         self._holds = [0] * num_pages
         self._free = FreeRuns(num_pages)
         self.held_pages = 0
@@ -52,7 +57,20 @@ class PagePool:
 
     def pages_for(self, slot: int, count: int) -> int:
         """Fresh pages that `take(slot, count)` would use."""
-        return -(-max(count - self.room_after(slot), 0) // self.page_size)
+        here = self.room_after(slot)
+        if count <= here:
+            return 0
+        return -(-(count - here + self._leaves_out(slot + here)) // self.page_size)
+
+    def most_after(self, slot: int) -> int:
+        """Most slots that `take(slot, count)` could hand out."""
+        here = self.room_after(slot)
+        fresh = self._free.total * self.page_size - self._leaves_out(slot + here)
+        return here + max(fresh, 0)
+
+    def _leaves_out(self, slot: int) -> int:
+        """Slots that a fresh page after `slot` begins with and that stay empty."""
+        return (slot + 1) % 2 if self.page_size % 2 == 0 else 0
 
     def take_next(self, chain: list[Segment]) -> int:
         """Let a chain grow by the slot after its last one, and return it; -1, and nothing is done,
@@ -94,9 +112,9 @@ class PagePool:
         taking nothing, when too few pages are free.
         """
         free, size = self._free, self.page_size
-        here = min(count, self.room_after(slot))
-        if -(-(count - here) // size) > free.total:
+        if self.pages_for(slot, count) > free.total:
             raise PoolTooSmall(f"{count} slots asked of {free.total} free pages")
+        here = min(count, self.room_after(slot))
         segments: list[Segment] = []
         if here:
             self._fill[slot // self.page_size] += here
@@ -105,18 +123,20 @@ class PagePool:
             slot += here
         first = slot // size + 1
         while count > 0:
-            want = -(-count // size)
+            skip = self._leaves_out(slot)
+            want = -(-(count + skip) // size)
             pages = free.take_at(first, want) if slot >= 0 else 0
             if not pages:
                 first, pages = free.take(want)
-            here = min(count, pages * size)
-            full = here // size
+            filled = min(count + skip, pages * size)
+            full = filled // size
             self._fill[first : first + full] = [size] * full
             if full < pages:
-                self._fill[first + full] = here - full * size
-            append_segment(segments, (first * size, here))
-            count -= here
-            slot = first * size + here - 1
+                self._fill[first + full] = filled - full * size
+            self._left_out[first] = skip
+            append_segment(segments, (first * size + skip, filled - skip))
+            count -= filled - skip
+            slot = first * size + filled - 1
             first += pages
         return segments
 
@@ -126,11 +146,12 @@ class PagePool:
         while count:
             last = start + count - 1
             page, offset = divmod(last, self.page_size)
-            here = min(count, offset + 1)
+            here = min(count, offset + 1 - self._left_out[page])
             if self._fill[page] != offset + 1:
                 raise AssertionError(f"slot {last} is given back below the top of its page")
             self._fill[page] -= here
-            if not self._fill[page]:
+            if self._fill[page] == self._left_out[page]:
+                self._fill[page] = self._left_out[page] = 0
                 if self._holds[page]:
                     raise AssertionError(f"page {page} is freed while held")
                 self._free.give(page)
@@ -157,7 +178,7 @@ class PagePool:
 
     def fill_of(self, page: int) -> int:
         """Slots in use in a page."""
-        return self._fill[page]
+        return self._fill[page] - self._left_out[page]
 
     def holds_of(self, page: int) -> int:
         """Held nodes with slots in a page."""

@@ -331,8 +331,7 @@ class Scheduler:
                 count = min(missing, budget - used)
                 slot = node.last_slot()
                 if not self._room(self.pool.pages_for(slot, count), sequence):
-                    room = self.pool.free_pages * self.pool.page_size
-                    count = min(count, self.pool.room_after(slot) + room)
+                    count = min(count, self.pool.most_after(slot))
                 if not count:
                     break
                 self.tree.reserve(node, count)

@@ -11,7 +11,7 @@ from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jit import jit
 from ramet.kernels.cpu.fused.lanes import DOT, i64_array
 from ramet.kernels.cpu.fused.tile import ROWS
-from ramet.kernels.cpu.fused.units import build_units, most_parts
+from ramet.kernels.cpu.fused.units import build_units
 from ramet.kernels.plan import AttentionPlan
 
 SPARE_BLOCKS = 4
@@ -60,27 +60,25 @@ class FusedAttention:
         ours = q.to(ACTIVATIONS).view(rows, kv_heads, group, dim).transpose(0, 1)
         self.queries[: kv_heads * rows * group, :dim] = ours.reshape(-1, dim)
         self.positions = plan.host_row_pos.copy()
-        self.units, self.offsets, splits = build_units(
+        self.work = build_units(
             np.ascontiguousarray(plan.host_items), self.positions, group, kv_heads, window or 0,
             threads,
         )  # fmt: skip
-        parts = splits * kv_heads * rows * group
-        assert parts <= most_parts(threads, kv_heads, group, rows)
+        parts = self.work.splits * kv_heads * rows * group
         # What was there before must not matter.
         self.parts = torch.full((parts, padded), float("nan"))
         self.maxima, self.sums = torch.full((2, parts), float("nan"))
         self.rows = torch.full((rows, (heads + 2 * kv_heads) * dim), float("nan"))
         self.attended = torch.empty(rows, row_bytes(heads * dim), dtype=torch.uint8)
-        self.blind = np.zeros(1, dtype=np.int64)
         self.floats = np.array([0.0, scale], dtype=np.float32)
         self.scratch = [torch.empty(scratch_bytes(padded), dtype=torch.int8) for _ in range(2)]
         for scratch in self.scratch:
             scratch.view(torch.float32).fill_(float("nan"))
         self.job, self.layer, self.window = (np.zeros(size, dtype=np.int64) for size in SIZES)
-        self._tell(rows, heads, kv_heads, dim, padded, blocks, splits, window or 0)
-        self.tasks = (len(self.offsets) - 1) * kv_heads
+        self._tell(rows, heads, kv_heads, dim, padded, blocks, window or 0)
+        self.tasks = self.work.blocks * self.work.splits * kv_heads
 
-    def _tell(self, rows, heads, kv_heads, dim, padded, blocks, splits, window):
+    def _tell(self, rows, heads, kv_heads, dim, padded, blocks, window):
         for name, value in {
             "ROWS": rows, "CAPACITY": rows, "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim,
             "PADDED": padded, "BLOCKS": blocks, "POSITIONS": self.positions.ctypes.data,
@@ -88,14 +86,15 @@ class FusedAttention:
             "ATTENDED": self.attended.data_ptr(), "QKV": self.rows.data_ptr(),
             "PARTS": self.parts.data_ptr(),
             "MAXIMA": self.maxima.data_ptr(), "SUMS": self.sums.data_ptr(),
-            "BLIND": self.blind.ctypes.data,
         }.items():  # fmt: skip
             self.job[Job[name]] = value
         self.layer[Layer.KEYS] = self.keys.data_ptr()
         self.layer[Layer.VALUES] = self.values.data_ptr()
-        self.window[Window.SIZE], self.window[Window.SPLITS] = window, splits
-        self.window[Window.UNITS] = self.units.ctypes.data
-        self.window[Window.OFFSETS] = self.offsets.ctypes.data
+        work = self.work
+        self.window[Window.SIZE], self.window[Window.SPLITS] = window, work.splits
+        self.window[Window.PARTS], self.window[Window.FOLDED] = work.parts, work.folded
+        self.window[Window.UNITS] = work.units.ctypes.data
+        self.window[Window.OFFSETS] = work.offsets.ctypes.data
 
     def run_tasks(self, first, last, thread=0):
         job, layer, window = (a.ctypes.data for a in (self.job, self.layer, self.window))
@@ -107,8 +106,6 @@ class FusedAttention:
     def run(self):
         self.run_tasks(0, self.tasks)
         self.merge()
-        if self.blind[0]:
-            raise ValueError("attention plan: a row sees no key")
         found = self.rows[:, : self.q.shape[1] * self.q.shape[2]]
         return found.reshape(self.q.shape).to(self.q.dtype)
 

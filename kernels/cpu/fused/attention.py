@@ -10,6 +10,9 @@ A task is a block of rows, a part of what they read and a KV head. It goes throu
 `units`) 64 keys at a time, all its queries over each, with a running maximum, sum and weighted
 value per query (Milakov and Gimelshein 2018; Dao et al. 2022), in its thread's scratch. What it
 found is left unnormalised in the partial results, which `merge` puts together.
+
+Maxima are rounded up to whole powers of two, so that a change of them scales exactly what was added
+up so far: only the order of adding can change a result's bits, and `units` says what that is.
 """
 
 from __future__ import annotations
@@ -24,19 +27,19 @@ from ramet.kernels.cpu.fused.lanes import (
     LANES,
     bf16_bits,
     f32_array,
-    fetch_add,
     i64_array,
     prefetch,
     u16_array,
 )
 from ramet.kernels.cpu.fused.softmax import (
-    add_16,
+    add_scaled_16,
     copy_16,
-    exp2,
     fill_16,
     highest_64,
     highest_seen_32,
     highest_seen_64,
+    power_of_two,
+    rotate_16,
     scale_16,
     sum_16,
     weigh_32,
@@ -50,6 +53,7 @@ beside their keys."""
 
 _LOG2_E = np.float32(1.4426950408889634)
 _NOTHING = np.float32(-np.inf)
+_NO_NUMBER = np.float32(np.nan)
 _ZERO = np.float32(0.0)
 _SCORE_BYTES = KEYS * 4
 _WEIGHT_BYTES = KEYS * ACTIVATION_BYTES
@@ -119,13 +123,10 @@ def _base_for(scratch, query, highest, padded):
     if highest <= before:
         # Without a visible key so far it is any number: -inf minus -inf is none.
         return _ZERO if before == _NOTHING else before
-    # The next whole number: then all shrinking is by powers of two, which is exact, and a weight
-    # rounds to bfloat16 in the same way whatever tile, part or step it is computed in.
-    whole = np.float32(np.int32(highest))
-    highest = whole + np.float32(1.0) if whole < highest else whole
+    highest = np.ceil(highest)
     maxima[query] = highest
     if before != _NOTHING:
-        shrink = exp2(before - highest)
+        shrink = power_of_two(before - highest)
         scale_16(scratch + _SUMS + query * (LANES * 4), shrink)
         values = scratch + _VALUES + query * padded * 4
         for j in range(padded // LANES):
@@ -230,6 +231,9 @@ def _read(
     lowest, highest = positions[start // group], positions[start // group]
     for row in range(start // group + 1, end // group):
         lowest, highest = min(lowest, positions[row]), max(highest, positions[row])
+    # A sum's lanes are those of the positions, so that each adds up the same keys.
+    turned = (slot - key_pos) % LANES
+    _turn(scratch, start, end, turned)
     for base in range(slot // LANES * LANES, slot + length, KEYS):
         low, high = max(slot - base, 0), min(slot + length - base, KEYS)
         first_pos = key_pos + base - slot
@@ -245,43 +249,65 @@ def _read(
                     scratch, count, query, here, keys, values, strip, padded, factor, low, high,
                     positions, group, first_pos, size,
                 )  # fmt: skip
+    _turn(scratch, start, end, (LANES - turned) % LANES)
 
 
 @inlined
-def attend(job, layer, window, part, head, scratch):
-    """One task: `part` is its block of rows * splits + its split; see `units`."""
-    group, padded, rows = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.PADDED], job[Job.ROWS]
+def _turn(scratch, start, end, by):
+    """Move the lanes of the sums of queries `start..end-1` on."""
+    if by != 0:
+        for query in range(start, end):
+            rotate_16(scratch + _SUMS + query * (LANES * 4), by)
+
+
+@inlined
+def attend(job, layer, window, task, head, scratch):
+    """One task: block of rows * splits + number of its parts; see `units`."""
+    group, rows = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.ROWS]
     block_rows = max(1, BLOCK_QUERIES // group)
-    first = part // window[Window.SPLITS] * block_rows
+    block, split = task // window[Window.SPLITS], task % window[Window.SPLITS]
+    first = block * block_rows
     queries = min(block_rows, rows - first) * group
-    _clear(scratch, queries, padded)
+    place = ((split * job[Job.KV_HEADS] + head) * rows + first) * group
+    part, end = 0, window[Window.FOLDED]
+    if split > 0:
+        part = end + split - 1
+        end = part + 1
+    _forget(job, place, queries)
+    while part < end:
+        ends = i64_array(window[Window.OFFSETS] + (block * window[Window.PARTS] + part) * 8, (2,))
+        if ends[0] < ends[1]:
+            _clear(scratch, queries, job[Job.PADDED])
+            _read_part(job, layer, window, ends[0], ends[1], head, first, scratch)
+            _leave(job, scratch, place, queries, job[Job.PADDED])
+        part += 1
+
+
+@inlined
+def _read_part(job, layer, window, index, end, head, first, scratch):
+    """The units `index..end-1` for one KV head; `first` is the first row of the block."""
+    group, padded, rows = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.PADDED], job[Job.ROWS]
     positions = i64_array(job[Job.POSITIONS] + first * 8, (rows - first,))
     q = (head * job[Job.CAPACITY] + first) * group * padded * ACTIVATION_BYTES + job[Job.QUERIES]
     pool = head * job[Job.BLOCKS] * (LANES * 2) * padded
     factor = f32_array(job[Job.EPS], (2,))[1] * _LOG2_E
-    ends = i64_array(window[Window.OFFSETS] + part * 8, (2,))
-    units = i64_array(window[Window.UNITS], (ends[1], 5))
-    index = ends[0]
-    while index < ends[1]:
+    units = i64_array(window[Window.UNITS], (end, 5))
+    while index < end:
         slot, length, key_pos = units[index, 0], units[index, 1], units[index, 4]
-        start, end = (units[index, 2] - first) * group, (units[index, 3] - first) * group
+        row, last = (units[index, 2] - first) * group, (units[index, 3] - first) * group
         k, v = layer[Layer.KEYS] + pool, layer[Layer.VALUES] + pool
         strip = job[Job.BLOCKS] * LANES * SLOT_BYTES
         after = run_of(units, index, group)
-        if after > index + 1:
+        if after > index:
             keys = scratch + _gathered(padded)
             values = keys + KEYS * padded * 2
-            length = gather(units, index, after, k, v, strip, keys, values, padded)
-            slot, k, v, strip = 0, keys, values, KEYS * SLOT_BYTES
-        if length > 0:
-            _read(
-                scratch, slot, length, start, end, key_pos, positions, q, k, v, strip, padded,
-                factor, group, window[Window.SIZE],
-            )  # fmt: skip
+            slot, length = gather(units, index, after, k, v, strip, keys, values, padded)
+            k, v, strip = keys, values, KEYS * SLOT_BYTES
+        _read(
+            scratch, slot, length, row, last, key_pos, positions, q, k, v, strip, padded, factor,
+            group, window[Window.SIZE],
+        )  # fmt: skip
         index = max(after, index + 1)
-    split = part % window[Window.SPLITS]
-    place = ((split * job[Job.KV_HEADS] + head) * rows + first) * group
-    _leave(job, scratch, place, queries, padded)
 
 
 @inlined
@@ -296,67 +322,67 @@ def _clear(scratch, queries, padded):
 
 
 @inlined
+def _forget(job, place, queries):
+    """The partial results from query `place` on have found nothing yet."""
+    sums = f32_array(job[Job.SUMS] + place * 4, (queries,))
+    for query in range(queries):
+        sums[query] = _ZERO
+
+
+@inlined
 def _leave(job, scratch, place, queries, padded):
-    """What a task found, written to the partial results from query `place` on."""
+    """Add what a part found to the partial results from query `place` on."""
     maxima = f32_array(scratch + _MAXIMA, (BLOCK_QUERIES,))
-    all_maxima = f32_array(job[Job.MAXIMA] + place * 4, (queries,))
-    all_sums = f32_array(job[Job.SUMS] + place * 4, (queries,))
     for query in range(queries):
         total = sum_16(scratch + _SUMS + query * (LANES * 4))
-        all_maxima[query], all_sums[query] = maxima[query], total
-        if total != _ZERO:
-            source = scratch + _VALUES + query * padded * 4
-            target = job[Job.PARTS] + (place + query) * padded * 4
-            for j in range(padded // LANES):
-                copy_16(source + j * (LANES * 4), target + j * (LANES * 4))
+        values = scratch + _VALUES + query * padded * 4
+        _add_part(job, place + query, maxima[query], total, values, padded)
+
+
+@inlined
+def _add_part(job, place, highest, total, values, padded):
+    """Add what a part found of a query to what those before it found, at `place`."""
+    if total == _ZERO:
+        # No visible key, and so no values.
+        return
+    maximum = f32_array(job[Job.MAXIMA] + place * 4, (1,))
+    its_sum = f32_array(job[Job.SUMS] + place * 4, (1,))
+    result = job[Job.PARTS] + place * padded * 4
+    if its_sum[0] == _ZERO:
+        maximum[0], its_sum[0] = highest, total
+        for j in range(0, padded * 4, LANES * 4):
+            copy_16(values + j, result + j)
+        return
+    before = maximum[0]
+    maximum[0] = max(before, highest)
+    own, its = power_of_two(before - maximum[0]), power_of_two(highest - maximum[0])
+    its_sum[0] = its_sum[0] * own + total * its
+    for j in range(0, padded * 4, LANES * 4):
+        add_scaled_16(values + j, its, result + j, own)
 
 
 @inlined
 def merge(job, window, first, last):
     """Rows `first..last-1`: their parts put together and normalised, as inputs of what is next.
 
-    Counts the queries that saw no key; they become zeros. The partial results are used up.
+    The partial results are used up. A query whose scores are all minus infinity gets NaN.
     """
     group, kv_heads = job[Job.HEADS] // job[Job.KV_HEADS], job[Job.KV_HEADS]
     heads, dim, padded = job[Job.HEADS], job[Job.DIM], job[Job.PADDED]
-    per_head = job[Job.ROWS] * group
+    stride = kv_heads * job[Job.ROWS] * group
+    end = window[Window.SPLITS] * stride
+    maxima, sums = f32_array(job[Job.MAXIMA], (end,)), f32_array(job[Job.SUMS], (end,))
     for row in range(first, last):
         whole = job[Job.QKV] + row * (heads + 2 * kv_heads) * dim * 4
         for head in range(heads):
-            place = head // group * per_head + row * group + head % group
-            _combine(job, place, kv_heads * per_head, window[Window.SPLITS], padded)
+            place = (head // group * job[Job.ROWS] + row) * group + head % group
+            for at in range(place + stride, end, stride):
+                values = job[Job.PARTS] + at * padded * 4
+                _add_part(job, place, maxima[at], sums[at], values, padded)
             value = f32_array(job[Job.PARTS] + place * padded * 4, (dim,))
             to = f32_array(whole + head * dim * 4, (dim,))
+            scale = np.float32(1.0) / sums[place]
             for j in range(dim):
-                to[j] = value[j]
+                to[j] = value[j] * scale if sums[place] != _ZERO else _NO_NUMBER
         out = job[Job.ATTENDED] + row * bytes_of_row(heads * dim)
         store_row(whole, heads * dim, out)
-
-
-@inlined
-def _combine(job, place, stride, splits, padded):
-    """The parts of one query, `stride` queries apart, normalised and added to the first."""
-    size = (splits - 1) * stride + 1
-    maxima = f32_array(job[Job.MAXIMA] + place * 4, (size,))
-    sums = f32_array(job[Job.SUMS] + place * 4, (size,))
-    highest, total = _NOTHING, _ZERO
-    for at in range(0, size, stride):
-        if sums[at] != _ZERO:
-            highest = max(highest, maxima[at])
-    for at in range(0, size, stride):
-        # A part without a visible key has left no values.
-        if sums[at] != _ZERO:
-            maxima[at] = exp2(maxima[at] - highest)
-            total += maxima[at] * sums[at]
-    if total == _ZERO:
-        fetch_add(job[Job.BLIND], 1)
-    result = job[Job.PARTS] + place * padded * 4
-    scale = np.float32(1.0) / total
-    for j in range(0, padded * 4, LANES * 4):
-        if sums[0] != _ZERO:
-            scale_16(result + j, maxima[0] * scale)
-        else:
-            fill_16(result + j, _ZERO)
-        for at in range(stride, size, stride):
-            if sums[at] != _ZERO:
-                add_16(result + at * padded * 4 + j, maxima[at] * scale, result + j)

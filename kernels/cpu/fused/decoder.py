@@ -17,10 +17,10 @@ from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
 from ramet.kernels.cpu.fused.tile import PANEL, ROWS
-from ramet.kernels.cpu.fused.units import build_units, most_parts
+from ramet.kernels.cpu.fused.units import Units, build_units
 from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
 from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows
-from ramet.kernels.plan import AttentionPlan, IntArray
+from ramet.kernels.plan import AttentionPlan
 
 _SPARE_BLOCKS = 4
 """Blocks behind the pool's last, which a tile of keys may read."""
@@ -64,7 +64,7 @@ class Decoder:
         self._make_pool(num_slots, blocks)
         for number, layer in enumerate(layers):
             self._pack_layer(number, layer)
-        self._work: list[tuple[IntArray, IntArray]] = []
+        self._work: list[Units] = []
         """The units and offsets of each window's line."""
         self._window_lines = np.zeros((len(self._windows), len(Window)), dtype=np.int64)
         first, size = self._window_lines.ctypes.data, 8 * len(Window)
@@ -170,7 +170,6 @@ class Decoder:
         floats = torch.tensor([shape.eps, shape.head_dim**-0.5])
         job[Job.EPS] = self._keep("eps", floats)
         job[Job.LAYERS] = self._layers.ctypes.data
-        job[Job.BLIND] = self._keep("blind", torch.zeros(1, dtype=torch.int64))
         phases = shape.num_layers * PHASES_PER_LAYER + 2
         job[Job.PHASE_BYTES] = phase_bytes(self.threads)
         size = phases * phase_bytes(self.threads)
@@ -205,7 +204,6 @@ class Decoder:
         activations = torch.bfloat16 if DOT else torch.float32
         more = capacity + ROWS  # A tile reads whole heights.
         queries = (capacity + ROWS) * shape.heads
-        parts = most_parts(self.threads, shape.kv_heads, shape.heads // shape.kv_heads, capacity)
         for place, name, size, dtype in (
             (Job.X, "x", (capacity, shape.hidden), torch.float32),
             (Job.NORMS, "norms", (capacity, shape.hidden), torch.float32),
@@ -215,9 +213,6 @@ class Decoder:
             (Job.ATTENDED, "attended", (more, row_bytes(attended)), torch.uint8),
             (Job.GATES, "gates", (capacity, shape.inner), torch.float32),
             (Job.GATED, "gated", (more, row_bytes(shape.inner)), torch.uint8),
-            (Job.PARTS, "parts", (parts + ROWS, self._padded), torch.float32),
-            (Job.MAXIMA, "maxima", (parts,), torch.float32),
-            (Job.SUMS, "sums", (parts,), torch.float32),
         ):
             job[place] = self._keep(name, _zeros(size, dtype))
         self._linears[-1, Linear.FROM] = job[Job.NORMED]
@@ -232,6 +227,17 @@ class Decoder:
         ):
             products[:, index, Linear.FROM] = job[source]
             products[:, index, Linear.TO] = job[target]
+
+    def _make_partial_results(self, splits: int) -> None:
+        """Buffers for what so many tasks find of each query of the step."""
+        job = self._job
+        wanted = splits * job[Job.ROWS] * self.shape.heads
+        if "sums" in self._kept and wanted <= len(self._kept["sums"]):
+            return
+        count = max(_LEAST_ROWS * self.shape.heads, 1 << int(wanted - 1).bit_length())
+        job[Job.PARTS] = self._keep("parts", _zeros((count, self._padded), torch.float32))
+        job[Job.MAXIMA] = self._keep("maxima", _zeros((count,), torch.float32))
+        job[Job.SUMS] = self._keep("sums", _zeros((count,), torch.float32))
 
     def _make_positions(self, count: int) -> None:
         """Tables of cos and sin for the positions below `count`."""
@@ -265,26 +271,28 @@ class Decoder:
         job[Job.ROWS] = rows
         self._divide(plan)
         self._run(STEP)
-        blind = self._kept["blind"]
-        if blind.item():
-            blind.zero_()
-            raise ValueError("attention plan: a row sees no key")
 
     def _divide(self, plan: AttentionPlan) -> None:
         """Cut the plan's work to tasks, once for all layers of a window."""
         group = self.shape.heads // self.shape.kv_heads
         self._work = []
         for index, window in enumerate(self._windows):
-            units, offsets, splits = build_units(
+            work = build_units(
                 plan.host_items, plan.host_row_pos, group, self.shape.kv_heads, window, self.threads
             )
-            self._work.append((units, offsets))
-            blocks = (len(offsets) - 1) // splits
-            line = (window, units.ctypes.data, offsets.ctypes.data, blocks, splits)
-            self._window_lines[index] = line
+            self._work.append(work)
+            self._make_partial_results(work.splits)
+            line = self._window_lines[index]
+            line[Window.SIZE], line[Window.ROW_BLOCKS] = window, work.blocks
+            line[Window.UNITS], line[Window.OFFSETS] = (
+                work.units.ctypes.data,
+                work.offsets.ctypes.data,
+            )
+            line[Window.SPLITS], line[Window.PARTS] = work.splits, work.parts
+            line[Window.FOLDED] = work.folded
             if plan.gathered is not None:
                 layers = int((self._window_of == index).sum())
-                reads = [(slot, length) for slot, length in units[:, :2].tolist() if length]
+                reads = [(slot, length) for slot, length in work.units[:, :2].tolist()]
                 plan.gathered.extend(reads * layers)
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:

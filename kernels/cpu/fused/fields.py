@@ -72,8 +72,6 @@ class Job(enum.IntEnum):
     """float32 `[splits, kv_heads, rows * group]`."""
     SUMS = enum.auto()
     """The same shape."""
-    BLIND = enum.auto()
-    """Address of an int64: how many queries saw no key."""
     SCRATCH = enum.auto()
     SCRATCH_BYTES = enum.auto()
     """Of each thread."""
@@ -122,9 +120,14 @@ class Window(enum.IntEnum):
     UNITS = enum.auto()
     """Address of int64 `[units, 5]`."""
     OFFSETS = enum.auto()
-    """Address of int64 `[blocks * splits + 1]`."""
+    """Address of int64 `[blocks * parts + 1]`."""
     ROW_BLOCKS = enum.auto()
     SPLITS = enum.auto()
+    """Tasks of a block and a KV head."""
+    PARTS = enum.auto()
+    """Of a block."""
+    FOLDED = enum.auto()
+    """Parts that the first task of a block does."""
 
 
 NUM_JOB, NUM_LAYER, NUM_LINEAR, NUM_WINDOW = len(Job), len(Layer), len(Linear), len(Window)

@@ -27,25 +27,40 @@ def most_copied(queries):
 
 @inlined
 def run_of(units, index, group):
-    """One past the last unit that is worth copying to one tile together with this one: short ones
-    of the same rows whose positions follow each other."""
-    first, total = units[index], 0
+    """One past the last unit that is copied to a tile together with this one; `index` itself where
+    it is read where it lies.
+
+    Short units of the same rows whose positions follow each other are worth copying. Two that
+    make up a pair of keys (`tile.PAIR`) have to be, and so has one whose pairs lie across those of
+    the pool.
+    """
+    first = units[index]
     most = most_copied((first[3] - first[2]) * group)
-    while index < units.shape[0]:
-        unit = units[index]
+    start = first[4] - first[4] % PAIR
+    after, whole, end = index, index, first[4]
+    while True:
         if (
-            unit[1] <= 0 or unit[1] > most or total + unit[1] > KEYS
-            or unit[2] != first[2] or unit[3] != first[3] or unit[4] != first[4] + total
+            after == len(units) or units[after, 2] != first[2] or units[after, 3] != first[3]
+            or units[after, 4] != end
         ):  # fmt: skip
+            whole = after
             break
-        total += unit[1]
-        index += 1
-    return index
+        slot, length = units[after, 0], units[after, 1]
+        if end + length - start > KEYS or (length > most and (slot - end) % PAIR == 0):
+            break
+        end += length
+        after += 1
+        if end % PAIR == 0:
+            whole = after
+    if whole == index + 1 and (first[0] - first[4]) % PAIR == 0:
+        return index
+    return whole
 
 
 @inlined
-def _copy_slot(k, v, strip, slot, keys, values, to, padded):
-    """Copy a slot's keys and values to the scratch's slot `to`."""
+def _copy_slot(k, v, strip, slot, keys, values, to, alone, padded):
+    """Copy a slot's keys and values to the scratch's slot `to`; `alone`: nothing has been copied to
+    the other one of its pair."""
     for step in range(padded // PAIR):
         source = k + ((slot // LANES * (padded // PAIR) + step) * LANES + slot % LANES) * (2 * PAIR)
         target = keys + ((to // LANES * (padded // PAIR) + step) * LANES + to % LANES) * (2 * PAIR)
@@ -59,17 +74,19 @@ def _copy_slot(k, v, strip, slot, keys, values, to, padded):
         pairs = u16_array(target, (LANES, PAIR))
         for lane in range(LANES):
             pairs[lane, to % PAIR] = source[lane, slot % PAIR]
-            if PAIR == 2 and to % 2 == 0:
+            if PAIR == 2 and alone:
                 # Its weight will be zero, unless another slot comes here.
-                pairs[lane, 1] = np.uint16(0)
+                pairs[lane, 1 - to % 2] = np.uint16(0)
 
 
 @inlined
 def gather(units, index, after, k, v, strip, keys, values, padded):
-    """Copy the slots of units to one tile in the scratch; how many there are."""
-    to = 0
+    """Copy the slots of units to one tile in the scratch, an even position to an even place: the
+    first place, and how many there are."""
+    first = units[index, 4] % PAIR
+    to = first
     for number in range(index, after):
         for slot in range(units[number, 0], units[number, 0] + units[number, 1]):
-            _copy_slot(k, v, strip, slot, keys, values, to, padded)
+            _copy_slot(k, v, strip, slot, keys, values, to, to == first or to % 2 == 0, padded)
             to += 1
-    return to
+    return first, to - first

@@ -109,6 +109,14 @@ class Code:
         place = self.pointer(address, I8)
         self.call("llvm.prefetch.p0", ir.VoidType(), place, read, near, data)
 
+    def exactly(self, operation: str, a: Any, b: Any) -> Any:
+        """`fadd`, `fsub` or `fmul` of two floats, as it is written.
+
+        Numba gives what has no flags those of the function around it: it might be added up in
+        another order, and in a different one wherever it is inlined.
+        """
+        return getattr(self.builder, operation)(a, b, flags=("nsz",))
+
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """`a * b + c`, rounded once."""
         return self.call(f"llvm.fma.v{LANES}f32", FLOATS, a, b, c)

@@ -6,6 +6,7 @@ sum. A score of -inf weighs exactly zero.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -16,6 +17,7 @@ from ramet.kernels.cpu.fused.jit import has
 from ramet.kernels.cpu.fused.lanes import (
     BF16,
     DOT,
+    F32,
     FLOATS,
     I16,
     I32,
@@ -36,31 +38,37 @@ _POWER = (
 (Remez's algorithm), 1.5e-7 in float32."""
 _LEAST = -126.0
 """Powers of two below that of this are zero, where the processor doesn't scale by itself."""
+_FAR = -1e38
+"""What lower numbers are taken for, minus infinity first of all; two to it is zero anyhow."""
 _SCALES = has("avx512dq")
 _MINUS_INFINITY = float("-inf")
 
 
-def _exp2(code: Code, x: Any) -> Any:
-    """2^x for x up to 1: within 3e-7 of it, zero for -inf, NaN for NaN."""
+def _weights(code: Code, x: Any, base: Any) -> Any:
+    """2^(x - base) for a whole number `base`, where that isn't above 2: within 3e-7 of it, zero
+    for -inf, NaN for NaN.
+
+    Its mantissa depends on `x` alone, so that another base gives the same number, scaled.
+    """
     builder = code.builder
+    far = code.floats(_FAR)
+    # In this order, NaN stays.
+    x = builder.select(builder.fcmp_ordered("<", x, far), far, x)
+    floor = code.call(f"llvm.floor.v{LANES}f32", FLOATS, x)
+    value = _polynomial(code, code.exactly("fsub", x, floor))
+    power = code.exactly("fsub", floor, base)
     if _SCALES:
-        floor, always = ir.Constant(I32, 9), ir.Constant(I16, -1)
-        as_set = ir.Constant(I32, 4)
-        rest = code.call("llvm.x86.avx512.mask.reduce.ps.512", FLOATS, x, floor, x, always, as_set)
-        value = _polynomial(code, rest)
+        always, as_set = ir.Constant(I16, -1), ir.Constant(I32, 4)
         return code.call(
-            "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, value, x, value, always, as_set
+            "llvm.x86.avx512.mask.scalef.ps.512", FLOATS, value, power, value, always, as_set
         )
     least = code.floats(_LEAST)
-    small = builder.fcmp_ordered("<", x, least)
-    # In this order, NaN stays.
-    held = builder.select(small, least, x)
-    floor = code.call(f"llvm.floor.v{LANES}f32", FLOATS, held)
-    value = _polynomial(code, builder.fsub(held, floor))
+    small = builder.fcmp_ordered("<", power, least)
+    held = builder.select(small, least, power)
     # 1.5 * 2^23 leaves an integer in the low bits; shifted into the exponent it is its power.
-    bits = builder.bitcast(builder.fadd(floor, code.floats(12582912.0)), INTS)
+    bits = builder.bitcast(code.exactly("fadd", held, code.floats(12582912.0)), INTS)
     bits = builder.add(builder.shl(bits, code.ints(23)), code.ints(127 << 23))
-    value = builder.fmul(value, builder.bitcast(bits, FLOATS))
+    value = code.exactly("fmul", value, builder.bitcast(bits, FLOATS))
     return builder.select(small, code.floats(0.0), value)
 
 
@@ -142,17 +150,15 @@ def _weigh(vectors: int) -> Any:
     def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         scores, weights, sums, factor, base = arguments
         code = Code(builder)
-        factor = code.splat(factor)
-        minus = builder.fsub(code.floats(-0.0), code.splat(base))
-        values = []
+        factor, base, total = code.splat(factor), code.splat(base), code.load(sums, FLOATS, 4)
         for index in range(vectors):
             score = code.load(code.at(scores, 4 * LANES * index), FLOATS, 4)
-            values.append(_exp2(code, code.fma(score, factor, minus)))
+            value = _weights(code, code.exactly("fmul", score, factor), base)
             place = code.at(weights, (2 if DOT else 4) * LANES * index)
-            code.store(_activations(code, values[-1]), place)
-        while len(values) > 1:
-            values = [builder.fadd(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-        code.store(builder.fadd(code.load(sums, FLOATS, 4), values[0]), sums)
+            code.store(_activations(code, value), place)
+            # One after the other: in this order they are added wherever a tile begins.
+            total = code.exactly("fadd", total, value)
+        code.store(total, sums)
         return target.get_dummy_value()
 
     @intrinsic
@@ -176,15 +182,38 @@ weigh_64 = _weigh(4)
 
 
 @intrinsic
-def exp2(_context: Any, x: Any) -> Any:
-    """2^x of a float32 up to 1."""
+def power_of_two(_context: Any, x: Any) -> Any:
+    """2^x of a whole number up to 0, zero below -126, as for -inf; zero for NaN."""
 
     def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        code = Code(builder)
-        value = _exp2(code, code.splat(arguments[0]))
-        return builder.extract_element(value, ir.Constant(I32, 0))
+        x = arguments[0]
+        # False for NaN.
+        normal = builder.fcmp_ordered(">=", x, ir.Constant(F32, _LEAST))
+        exponent = builder.fptosi(builder.select(normal, x, ir.Constant(F32, _LEAST)), I32)
+        bits = builder.shl(builder.add(exponent, ir.Constant(I32, 127)), ir.Constant(I32, 23))
+        value = builder.bitcast(bits, F32)
+        return builder.select(normal, value, ir.Constant(F32, 0.0))
 
     return types.float32(types.float32), write
+
+
+@intrinsic
+def rotate_16(_context: Any, address: Any, by: Any) -> Any:
+    """Move the sixteen float32 at an address on by 0 to 15 places, the last ones to the front."""
+
+    def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, by = arguments
+        code = Code(builder)
+        values = code.load(address, FLOATS, 4)
+        for bit in range(LANES.bit_length() - 1):
+            lanes = [(lane - (1 << bit)) % LANES for lane in range(LANES)]
+            moved = builder.shuffle_vector(values, values, ir.Constant(INTS, lanes))
+            wanted = builder.trunc(builder.lshr(by, ir.Constant(by.type, bit)), ir.IntType(1))
+            values = builder.select(wanted, moved, values)
+        code.store(values, address)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64), write
 
 
 @intrinsic
@@ -193,7 +222,7 @@ def sum_16(_context: Any, address: Any) -> Any:
 
     def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         code = Code(builder)
-        return _across(code, code.load(arguments[0], FLOATS, 4), builder.fadd)
+        return _across(code, code.load(arguments[0], FLOATS, 4), partial(code.exactly, "fadd"))
 
     return types.float32(types.int64), write
 
@@ -216,7 +245,7 @@ def scale_16(_context: Any, address: Any, factor: Any) -> Any:
 
     def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         code = Code(builder)
-        values = builder.fmul(code.load(arguments[0], FLOATS, 4), code.splat(arguments[1]))
+        values = code.exactly("fmul", code.load(arguments[0], FLOATS, 4), code.splat(arguments[1]))
         code.store(values, arguments[0])
         return target.get_dummy_value()
 
@@ -236,16 +265,14 @@ def copy_16(_context: Any, source: Any, target: Any) -> Any:
 
 
 @intrinsic
-def add_16(_context: Any, source: Any, factor: Any, target: Any) -> Any:
-    """`target += factor * source`, sixteen float32 at addresses."""
+def add_scaled_16(_context: Any, source: Any, its: Any, target: Any, own: Any) -> Any:
+    """`target = own * target + its * source`, sixteen float32 at addresses."""
 
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        source, factor, goal = arguments
+        source, its, goal, own = arguments
         code = Code(builder)
-        values = code.fma(
-            code.load(source, FLOATS, 4), code.splat(factor), code.load(goal, FLOATS, 4)
-        )
-        code.store(values, goal)
+        before = code.exactly("fmul", code.load(goal, FLOATS, 4), code.splat(own))
+        code.store(code.fma(code.load(source, FLOATS, 4), code.splat(its), before), goal)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.float32, types.int64), write
+    return types.void(types.int64, types.float32, types.int64, types.float32), write

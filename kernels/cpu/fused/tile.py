@@ -114,7 +114,7 @@ def _joined(code: Code, tail: Any, high: Any, low: Any) -> Any:
     high = builder.sub(high, code.splat(code.load(tail, I32, 4)))
     low = builder.sub(low, code.splat(code.load(code.at(tail, 4), I32, 4)))
     both = code.fma(builder.sitofp(high, FLOATS), code.floats(256.0), builder.sitofp(low, FLOATS))
-    return builder.fmul(both, code.splat(code.load(code.at(tail, 8), F32, 4)))
+    return code.exactly("fmul", both, code.splat(code.load(code.at(tail, 8), F32, 4)))
 
 
 def _tile(rows: int, stored: str) -> Any:
@@ -166,7 +166,7 @@ def _tile(rows: int, stored: str) -> Any:
             joined = [
                 _joined(code, *parts) for parts in zip(tails, added[::2], added[1::2], strict=True)
             ]
-            added = [builder.fadd(*pair) for pair in zip(before, joined, strict=True)]
+            added = [code.exactly("fadd", *pair) for pair in zip(before, joined, strict=True)]
         for output, value in zip(outputs, added, strict=True):
             code.store(value, output)
         return target.get_dummy_value()

@@ -23,6 +23,30 @@ def test_only_the_first_branch_uses_the_rest_of_a_page():
     assert pool.take(start + 1, 1) == [(start + 4, 1)]
 
 
+def test_an_odd_branch_leaves_out_a_slot():
+    pool = PagePool(5, 4)
+    ((start, _),) = pool.take(-1, 3)
+    pool.take(start + 2, 1)
+    assert pool.pages_for(start + 2, 3) == 1
+    assert pool.pages_for(start + 2, 4) == 2
+    assert pool.most_after(start + 2) == 4 * 4 - 1
+    (segment,) = pool.take(start + 2, 3)
+    assert segment == (start + 5, 3)
+    assert (pool.fill_of(segment[0] // 4), pool.room_after(segment[0])) == (3, 0)
+    pool.give_back((segment[0] + 1, 2))
+    assert pool.take(segment[0], 2) == [(segment[0] + 1, 2)]
+    pool.give_back(segment)
+    assert pool.free_pages == 4
+    assert sum(count for _, count in pool.take(-1, 16)) == 16
+
+
+def test_odd_pages_leave_out_nothing():
+    pool = PagePool(4, 3)
+    ((start, _),) = pool.take(-1, 1)
+    pool.take(start, 2)
+    assert pool.take(start, 3)[0][0] % 3 == 0
+
+
 def test_a_page_is_free_when_its_last_slot_comes_back():
     pool = PagePool(2, 4)
     ((start, _),) = pool.take(-1, 2)
@@ -91,6 +115,12 @@ def test_chains_grow_and_shrink_without_losing_a_page(page_size: int):
             chain[:] = keep
         slots = [s for c in chains for start, n in c for s in range(start, start + n)]
         assert len(slots) == len(set(slots))
+        if page_size == 16:
+            assert all(
+                slot % 2 == position % 2
+                for chain in chains
+                for position, slot in enumerate(s for at, n in chain for s in range(at, at + n))
+            )
         used = {s // page_size for s in slots}
         assert pool.free_pages == pool.num_pages - len(used)
 

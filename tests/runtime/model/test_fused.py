@@ -63,6 +63,36 @@ def test_in_pieces_it_computes_the_same(family_config, forest, pair):
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_token_is_the_same_to_the_bit_however_it_was_computed(forest, seed, page_size):
+    """As a prompt, in pieces, token by token beside its siblings."""
+    source = random.Random(seed)
+    ours, _ = fused(tiny_config())
+    trees = forest(SLOTS, page_size=page_size, seed=seed)
+    prefix = ids(source.choice([75, 300, 601]), 259, seed)
+    root = trees.grow(None, prefix)
+    for start in range(0, len(prefix), 90):
+        ours.forward(trees.batch([(root, start, min(start + 90, len(prefix)))]))
+    tails = [ids(source.randint(1, 30), 259, 10 + seed + i) for i in range(8)]
+    nodes = [trees.grow(root, tail) for tail in tails]
+    for step in range(30):
+        rows = [
+            (node, step, step + 1)
+            for node, tail in zip(nodes, tails, strict=True)
+            if step < len(tail)
+        ]
+        if rows:
+            ours.forward(trees.batch(rows))
+    for node, tail in zip(nodes, tails, strict=True):
+        cold = forest(SLOTS)
+        path = cold.grow(None, prefix + tail)
+        wanted = ours.logits(root.slots + node.slots)
+        other, _ = fused(tiny_config())
+        other.forward(cold.batch([(path, 0, len(prefix) + len(tail))]))
+        assert torch.equal(other.logits(path.slots), wanted)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 13, 15, 29, 64, 100, 300])
 def test_any_number_of_forks_over_a_prefix(forest, pair, rows, page_size):
     ours, plain = pair(tiny_config())
