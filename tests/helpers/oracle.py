@@ -29,15 +29,27 @@ class ModelBench(Bench):
         self.runner = runner  # type: ignore[assignment]
         settings = {"pool_tokens": 4096, "chunk_tokens": 64, "max_context": runner.max_context}
         settings.update(options)
-        pool = runner._pool
-        with torch.inference_mode():
-            for memory in (*pool.k, *pool.v, pool.hidden):
-                memory[: settings["pool_tokens"]] = math.nan
+        _soil(runner, settings["pool_tokens"])
         self.engine = Engine(runner, tokenizer, **settings)
         self.done: dict[int, dict] = {}
         self.errors: dict[int, dict] = {}
         self.chunks: list[dict] = []
         self.next = 0
+
+
+def _soil(runner: ModelRunner, slots: int) -> None:
+    """Leave nothing in the memory that anybody could go on with."""
+    if runner._fused is not None:
+        decoder: Any = runner._fused._decoder
+        kept: dict[str, torch.Tensor] = decoder._kept
+        kept["final"][:] = math.nan
+        if decoder.shape.head_dim == decoder._padded:  # Else there are zeros to keep.
+            # Its values are never NaN (`attention.write`).
+            kept["pool"][:, 0], kept["pool"][:, 1] = math.nan, 1e30
+        return
+    with torch.inference_mode():
+        for memory in (*runner._pool.k, *runner._pool.v, runner._pool.hidden):
+            memory[:slots] = math.nan
 
 
 def score(bench: Bench, context: int, wire: Mapping[str, Any], method: str, **fields: Any) -> int:

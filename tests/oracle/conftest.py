@@ -13,7 +13,9 @@ import pytest
 import torch
 from oracle import Greedy, ModelBench, Tally, hf_greedy
 
+from ramet.kernels import ops
 from ramet.runtime.cache.audit import audit_idle
+from ramet.runtime.model.fused import decoder_shape
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.tiny import tiny_config, tiny_weights
@@ -177,6 +179,28 @@ def tiny() -> Pair:
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = _wide_norm(module)
     return Pair("tiny", hf.eval(), runner, Tokenizer.tiny(), Path())
+
+
+def _fused(spec: ModelSpec, weights: Any) -> ModelRunner:
+    """The model in int8, where that can be computed."""
+    if reason := ops.why_no_decoder(decoder_shape(spec), torch.device("cpu")):
+        pytest.skip(f"no int8 on this machine: {reason}")
+    return ModelRunner(spec, weights, num_slots=1 << 14, dtype=torch.int8, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny_int8(tiny: Pair) -> Pair:
+    """The model `tiny` in int8."""
+    spec = ModelSpec.from_config(tiny_config())
+    return dataclasses.replace(tiny, runner=_fused(spec, tiny_weights(spec, torch.float32)))
+
+
+@pytest.fixture(scope="session")
+def builtin_int8(builtin: Pair) -> Pair:
+    """The built-in model in int8."""
+    spec = ModelSpec.from_config(json.loads((builtin.directory / "config.json").read_text()))
+    weights = load_weights(builtin.directory, spec, torch.float32, "cpu")
+    return dataclasses.replace(builtin, runner=_fused(spec, weights))
 
 
 def _wide_norm(module: Any) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -1,6 +1,7 @@
 """Sampled tokens depend on their stream and their path, not on how the engine came to them.
 
-In float64, where other batches and chunks change a logit by too little to change a token.
+In float64, where other batches and chunks change a logit by too little to change a token, and in
+int8, where they don't change a bit of it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,21 @@ def test_seeded_tokens_are_the_same(bench: Any, tiny: Any, byte_prompts: Any, ca
 @pytest.mark.parametrize("case", PAIRWISE[1:3], ids=str)
 def test_with_every_parameter(bench: Any, tiny: Any, byte_prompts: Any, case: Case) -> None:
     check(bench, tiny, byte_prompts[:6], case, **EVERYTHING)
+
+
+@pytest.mark.parametrize("params", [PLAIN, EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize("case", PAIRWISE, ids=str)
+def test_in_int8(bench: Any, tiny_int8: Any, byte_prompts: Any, case: Case, params: Any) -> None:
+    check(bench, tiny_int8, byte_prompts[:12], case, **params)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("case", PAIRWISE[::2], ids=str)
+def test_the_built_in_model_in_int8(
+    bench: Any, builtin_int8: Any, text_prompts: Any, case: Case
+) -> None:
+    prompts = [ids for ids in text_prompts if len(ids) < 200]
+    check(bench, builtin_int8, prompts, case, temperature=1.2)
 
 
 @pytest.mark.full

@@ -16,9 +16,12 @@ from ramet.runtime.config import cache_dir
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[3]
 FILES = [HERE.parent / "test_fused.py"]
-FILES += [ROOT / "tests/kernels/cpu/fused" / f"test_{name}.py" for name in ("linear", "tile")]
+FILES += [
+    ROOT / "tests/kernels/cpu/fused" / f"test_{name}.py" for name in ("linear", "tile", "same_bits")
+]
 FORKS = ["1-1", "15-16", "64-1"]
 CHOSEN = ["each_family", "prefill_chunk", *(f"(forks and {case})" for case in FORKS)]
+CHOSEN += ["(same_to_the_bit and 1)", "(alone_or_in_a_batch and 3-None)"]
 CHOSEN += ["integers_are_exact", "fractions", "test_gated_products", "(test_products and 2)"]
 
 PROCESSORS = {
