@@ -144,6 +144,19 @@ def test_a_broken_row_reaches_only_who_sees_it(make_plan, broken):
         torch.testing.assert_close(got[others], wanted[others], rtol=TOLERANCE, atol=TOLERANCE)
 
 
+def test_a_row_whose_scores_all_overflow_is_no_number(make_plan):
+    plan = make_plan([(0, 100, 0, 3, 0)], [99] * 3)
+    torch.manual_seed(0)
+    q, (k, v) = torch.randn(3, 4, 64).bfloat16().float(), torch.randn(2, 100, 2, 64).bfloat16()
+    k, v = k.float().abs(), v.float()
+    wanted = reference.tree_attention(q, k, v, plan, 0.125)
+    q[1] = -3e38
+    for threads in (1, 8):
+        got = tree_attention(q, k, v, plan, 0.125, None, threads)
+        assert bool(got[1].isnan().all())
+        torch.testing.assert_close(got[::2], wanted[::2], rtol=TOLERANCE, atol=TOLERANCE)
+
+
 def test_a_row_without_keys_is_refused(make_plan):
     q, pool = torch.randn(2, 2, 16), torch.randn(2, 40, 1, 16)
     for items in ([(0, 3, 0, 1, 0)], [(0, 3, 0, 2, 5)], []):
