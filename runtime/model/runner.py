@@ -15,6 +15,39 @@ from ramet.runtime.model.llama import LlamaModel
 from ramet.runtime.model.spec import ModelSpec
 
 
+class LayeredModel:
+    """Weights and KV memory of a model whose layers are computed one after the other."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: Mapping[str, torch.Tensor],
+        num_slots: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._device = device
+        with torch.inference_mode():
+            placed = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
+            self._model = LlamaModel(spec, placed)
+            self.pool = KVPool(spec, num_slots, dtype, device)
+
+    def forward(self, batch: Rows, gathered: list[tuple[int, int]] | None) -> None:
+        """Compute the batch's rows."""
+        with torch.inference_mode():
+            rows = torch.tensor([batch.token_ids, batch.positions, batch.slots], dtype=torch.int64)
+            token_ids, positions, slots = rows.to(self._device)
+            plan = build_plan(batch.items, batch.positions, self._device, gathered)
+            self._model.forward(token_ids, positions, slots, plan, self.pool)
+
+    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+        """Logits `[len(slots), vocab]` of the tokens computed at `slots`."""
+        # Not inference mode: a tensor made there can't be changed in place outside it.
+        with torch.no_grad():
+            index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)
+            return self._model.logits(ops.take_rows(self.pool.hidden, index))
+
+
 class ModelRunner:
     """Weights and KV memory of one model on one device.
 
@@ -40,18 +73,11 @@ class ModelRunner:
         """Longest path in tokens."""
         self.gathered: list[tuple[int, int]] | None = None
         """For tests: a list here collects each layer's reads of the pool, (slot_start, length)."""
-        self._device = torch.device(device)
-        self._fused: FusedModel | None = None
+        self._model: FusedModel | LayeredModel
         if dtype == torch.int8:
-            self._fused = FusedModel(spec, weights, num_slots)
-            return
-        with torch.inference_mode():
-            placed = {
-                name: tensor.to(device=self._device, dtype=dtype)
-                for name, tensor in weights.items()
-            }
-            self._model = LlamaModel(spec, placed)
-            self._pool = KVPool(spec, num_slots, dtype, self._device)
+            self._model = FusedModel(spec, weights, num_slots)
+        else:
+            self._model = LayeredModel(spec, weights, num_slots, dtype, torch.device(device))
 
     @staticmethod
     def bytes_per_token(spec: ModelSpec, dtype: torch.dtype) -> int:
@@ -66,16 +92,8 @@ class ModelRunner:
         The slots are distinct, and the items cover every row, as `AttentionPlan` says. A batch
         without rows does nothing.
         """
-        if not batch.token_ids:
-            return
-        if self._fused is not None:
-            self._fused.forward(batch, self.gathered)
-            return
-        with torch.inference_mode():
-            rows = torch.tensor([batch.token_ids, batch.positions, batch.slots], dtype=torch.int64)
-            token_ids, positions, slots = rows.to(self._device)
-            plan = build_plan(batch.items, batch.positions, self._device, self.gathered)
-            self._model.forward(token_ids, positions, slots, plan, self._pool)
+        if batch.token_ids:
+            self._model.forward(batch, self.gathered)
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
         """Logits `[len(slots), vocab]` of the tokens computed at `slots`, on the runner's device.
@@ -83,9 +101,4 @@ class ModelRunner:
         float32, or float64 for a float64 model; nothing but the head is computed. The result is
         the caller's to change.
         """
-        if self._fused is not None:
-            return self._fused.logits(slots)
-        # Not inference mode: a tensor made there can't be changed in place outside it.
-        with torch.no_grad():
-            index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)
-            return self._model.logits(ops.take_rows(self._pool.hidden, index))
+        return self._model.logits(slots)

@@ -12,6 +12,7 @@ import torch
 from scripted_engine import Bench, DullRunner
 
 from ramet.runtime.engine import Engine
+from ramet.runtime.model.fused import FusedModel
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.tokenizer import Tokenizer
 
@@ -39,8 +40,8 @@ class ModelBench(Bench):
 
 def _soil(runner: ModelRunner, slots: int) -> None:
     """Leave nothing in the memory that anybody could go on with."""
-    if runner._fused is not None:
-        decoder: Any = runner._fused._decoder
+    if isinstance(runner._model, FusedModel):
+        decoder: Any = runner._model._decoder
         kept: dict[str, torch.Tensor] = decoder._kept
         kept["final"][:] = math.nan
         if decoder.shape.head_dim == decoder._padded:  # Else there are zeros to keep.
@@ -48,7 +49,8 @@ def _soil(runner: ModelRunner, slots: int) -> None:
             kept["pool"][:, 0], kept["pool"][:, 1] = math.nan, 1e30
         return
     with torch.inference_mode():
-        for memory in (*runner._pool.k, *runner._pool.v, runner._pool.hidden):
+        pool = runner._model.pool
+        for memory in (*pool.k, *pool.v, pool.hidden):
             memory[:slots] = math.nan
 
 

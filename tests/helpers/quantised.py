@@ -42,7 +42,7 @@ class QuantisedRunner(ModelRunner):
         # A test's items may hold slots that are computed later: nobody sees them, but a weight of
         # zero times whatever memory held before is not always zero.
         with torch.inference_mode():
-            for tensor in (*self._pool.k, *self._pool.v):
+            for tensor in (*self._model.pool.k, *self._model.pool.v):
                 tensor.zero_()
         self._patch = monkeypatch
 

@@ -90,7 +90,7 @@ def untouched(runner, num_slots):
     """Whether the pool is zero behind its last slot."""
     from ramet.kernels.cpu.fused.tile import PAIR
 
-    pool = runner._fused._decoder._kept["pool"]
+    pool = runner._model._decoder._kept["pool"]
     layers, _, kv_heads, padded, slots = pool.shape
     keys = pool[:, 0].reshape(layers, kv_heads, slots // 16, padded // PAIR, 16, PAIR)
     keys = keys.transpose(3, 4).reshape(layers, kv_heads, slots, padded)
