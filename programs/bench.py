@@ -7,7 +7,8 @@
 Without a name, programs that call a model many times run on the built-in model and on each peer in
 turn, and the times are compared; `programs/BENCHMARKS.md` says what the workloads are, how peers
 are set, and what was measured last. `frontend`, `scheduler` and `constrained` measure what calls,
-steps and constraints cost, see `programs/benchmarks/inner.py`.
+the engine's work around a step, and constraints cost (`benchmarks/inner.py`); `steps` and `start`
+what steps of the model and the start of a program take (`benchmarks/steps.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # Its parts, from wherever it is run.
 
-from benchmarks import inner, table, workloads
+from benchmarks import inner, steps, table, workloads
 from benchmarks.compare import Plan, Wrong, compare
 from benchmarks.systems import Failed
 
@@ -32,9 +33,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    names = ["frontend", "scheduler", "constrained"]
+    names = ["frontend", "scheduler", "constrained", "steps", "start"]
     add("name", nargs="?", choices=names, help="a part of ramet, instead of the workloads")
-    add("--rounds", type=int, metavar="N", help="rounds (3, with --quick 1; 20 for parts)")
+    add(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="rounds (3; --quick 1; parts 20, start 3)",
+    )
     several = {"action": "extend", "default": [], "nargs": "+"}
     add("--against", **several, metavar="PEER", help="transformers, llama-cpp, vllm, or a URL")
     add("--peer-python", **several, metavar="PATH", help="of llama-cpp and vllm, or PEER=PATH")
@@ -51,7 +57,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--waiting", type=int, nargs="+", default=[100, 1000, 10_000], help="scheduler: calls")
     options = parser.parse_args(argv)
     if options.rounds is None:
-        options.rounds = 20 if options.name else 1 if options.quick else 3
+        of_parts = 3 if options.name == "start" else 20
+        options.rounds = of_parts if options.name else 1 if options.quick else 3
     for name in ("rounds", "runs", "rows", "waiting"):
         value = getattr(options, name)
         if min(value if isinstance(value, list) else [value]) < 1:
@@ -89,6 +96,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         inner.frontend(options.runs, options.rounds)
     elif options.name == "constrained":
         inner.constrained(options.rounds)
+    elif options.name == "steps":
+        steps.steps(options.rounds)
+    elif options.name == "start":
+        steps.start(options.rounds)
     elif options.name == "scheduler":
         inner.scheduler(options.rows, options.waiting, options.rounds)
     else:
