@@ -23,7 +23,7 @@ from pathlib import Path
 
 from precision import Model, read_prompt, step
 
-from ramet.runtime.config import cache_dir
+from ramet.runtime.config import cache_dir, worker_environment
 from ramet.runtime.model.runner import ModelRunner
 
 SLOTS = 12_288
@@ -107,7 +107,7 @@ def first_token(folder: Path, cache: Path) -> float:
     path = folder / "hello.py"
     path.write_text(PROGRAM, encoding="utf-8")
     command = [sys.executable, "-c", COMMAND, "run", str(path)]
-    environment = {**os.environ, "RAMET_CACHE": str(cache)}
+    environment = {**worker_environment(), "RAMET_CACHE": str(cache)}
     start = time.perf_counter()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
