@@ -48,7 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="small sizes: under a minute beside transformers")
     add("--model", help="another model than the built-in one")
     add("--deadline", type=float, default=1200, metavar="S", help="seconds a peer may take (1200)")
-    add("--spin", type=int, default=0, metavar="N", help="GOMP_SPINCOUNT of peers (0: sleep)")
+    add("--spin", type=int, metavar="N", help="GOMP_SPINCOUNT of peers (0: sleep; the faster)")
     add("--json", type=Path, metavar="FILE", help="write what was measured")
     add("--picture", type=Path, metavar="FILE.png", help="draw the ratios (needs matplotlib)")
     add("--markdown", type=Path, metavar="FILE", help="only print the tables of a --json FILE")

@@ -215,12 +215,11 @@ class Peer:
     """A peer in a process of its own; each answer has a deadline."""
 
     def __init__(
-        self, kind: str, python: str, load: dict[str, Any], seconds: float, spin: int = 0
+        self, kind: str, python: str, load: dict[str, Any], seconds: float, spin: int
     ) -> None:
         self.name, self._seconds = kind, seconds
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, closed by `close`
         number = str(load["cores"])
-        # Threads that spin while they wait cost a shared machine several times a step.
         settings = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": number}
         settings["GOMP_SPINCOUNT"] = str(spin)
         vllm = {

@@ -138,6 +138,33 @@ def test_a_peer_that_stalls_ends_at_its_deadline(bench: ModuleType, tmp_path: Pa
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.parametrize("better", [0, 300_000])
+def test_a_peer_waits_in_the_way_that_is_faster(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, better: int
+) -> None:
+    from benchmarks import compare, systems
+
+    made: list[Any] = []
+
+    class Stub:
+        def __init__(self, kind: str, python: str, load: Any, seconds: float, spin: int) -> None:
+            self.spin, self.closed = spin, False
+            made.append(self)
+
+        def run(self, programs: Any) -> Any:
+            return systems.Outcome(1.0 if self.spin == better else 2.0, [])
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr(compare, "Peer", Stub)
+    plan = compare.Plan(["vllm"], [sys.executable], ["select"], True, 1, "tiny", 60)
+    assert compare.start_faster("vllm", plan).spin == better
+    assert [(stub.spin, stub.closed) for stub in made] == [
+        (spin, spin != better) for spin in (0, 300_000)
+    ]
+
+
 def test_what_was_measured_before_a_peer_died_is_kept(bench: ModuleType, tmp_path: Path) -> None:
     from benchmarks import compare, systems
 
@@ -156,7 +183,8 @@ def test_what_was_measured_before_a_peer_died_is_kept(bench: ModuleType, tmp_pat
         file = tmp_path / "found.json"
         said = failure(
             bench,
-            *("--peer-python", python, "--workloads", "select,judge", "--json", str(file)),
+            *("--peer-python", python, "--spin", "0"),
+            *("--workloads", "select,judge", "--json", str(file)),
         )
     assert "ended early: judge: vllm ended" in said
     assert {row["workload"] for row in json.loads(file.read_text())["rows"]} == {"select"}
