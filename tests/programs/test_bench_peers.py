@@ -158,8 +158,8 @@ def test_a_peer_waits_in_the_way_that_is_faster(
             self.closed = True
 
     monkeypatch.setattr(compare, "Peer", Stub)
-    plan = compare.Plan(["vllm"], [sys.executable], ["select"], True, 1, "tiny", 60)
-    assert compare.start_faster("vllm", plan).spin == better
+    plan = compare.Plan(["transformers"], [], ["select"], True, 1, "tiny", 60)
+    assert compare.start_faster("transformers", plan).spin == better
     assert [(stub.spin, stub.closed) for stub in made] == [
         (spin, spin != better) for spin in (0, 300_000)
     ]
