@@ -20,7 +20,7 @@ from ramet.kernels.cpu.fused.tile import PANEL, ROWS
 from ramet.kernels.cpu.fused.units import build_units, most_parts
 from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
 from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows
-from ramet.kernels.plan import AttentionPlan, IntArray
+from ramet.kernels.plan import IntArray
 
 _SPARE_BLOCKS = 4
 """Blocks behind the pool's last, which a tile of keys may read."""
@@ -55,6 +55,10 @@ class Decoder:
         self._job = np.zeros(len(Job), dtype=np.int64)
         self._kept: dict[str, torch.Tensor] = {}
         """The memory that the job's addresses point to, by name."""
+        self._capacity = 0
+        """Rows that the buffers are for."""
+        self._logits = torch.empty((0, shape.vocab))
+        """What was given last."""
         self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
         """Of each layer the four of `Layer`, and the output head's."""
         self._pack_ends(embedding, final_norm, head)
@@ -171,11 +175,13 @@ class Decoder:
         job[Job.EPS] = self._keep("eps", floats)
         job[Job.LAYERS] = self._layers.ctypes.data
         job[Job.BLIND] = self._keep("blind", torch.zeros(1, dtype=torch.int64))
+        self._blind = self._kept["blind"].numpy()
         phases = shape.num_layers * PHASES_PER_LAYER + 2
         job[Job.PHASE_BYTES] = phase_bytes(self.threads)
         size = phases * phase_bytes(self.threads)
-        self._counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
-        job[Job.COUNTERS] = self._aligned("counters", self._counters)
+        counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
+        job[Job.COUNTERS] = self._aligned("counters", counters)
+        self._counters = self._kept["counters"].numpy()
         inputs = max(shape.hidden, shape.inner, shape.heads * shape.head_dim)
         bytes_each = max(linear.scratch_bytes(inputs), attention.scratch_bytes(self._padded))
         bytes_each = -(-bytes_each // 128) * 128
@@ -193,10 +199,10 @@ class Decoder:
     def _make_room(self, rows: int) -> None:
         """Buffers for that many rows."""
         job, shape = self._job, self.shape
-        if rows <= job[Job.CAPACITY]:
+        if rows <= self._capacity:
             return
         capacity = max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
-        job[Job.CAPACITY] = capacity
+        job[Job.CAPACITY] = self._capacity = capacity
         self._inputs = np.zeros((3, capacity), dtype=np.int64)
         for index, place in enumerate((Job.TOKENS, Job.POSITIONS, Job.SLOTS)):
             job[place] = self._inputs[index].ctypes.data
@@ -252,55 +258,56 @@ class Decoder:
         token_ids: Sequence[int],
         positions: Sequence[int],
         slots: Sequence[int],
-        plan: AttentionPlan,
+        items: IntArray,
+        gathered: list[tuple[int, int]] | None = None,
     ) -> None:
-        """Compute rows, at least one: their K, V and final rows are then at their slots.
-
-        Raises ValueError if a row sees no key.
-        """
+        """As `kernels.decoder.Decoder`."""
         rows, job = len(token_ids), self._job
         self._make_room(rows)
         self._inputs[:, :rows] = (token_ids, positions, slots)
-        self._make_positions(int(self._inputs[1, :rows].max()) + 1)
+        self._make_positions(max(positions) + 1)
         job[Job.ROWS] = rows
-        self._divide(plan)
+        self._divide(items, self._inputs[1, :rows], gathered)
         self._run(STEP)
-        blind = self._kept["blind"]
-        if blind.item():
-            blind.zero_()
+        if self._blind[0]:
+            self._blind[0] = 0
             raise ValueError("attention plan: a row sees no key")
 
-    def _divide(self, plan: AttentionPlan) -> None:
-        """Cut the plan's work to tasks, once for all layers of a window."""
+    def _divide(
+        self, items: IntArray, row_pos: IntArray, gathered: list[tuple[int, int]] | None
+    ) -> None:
+        """Cut the attention's work to tasks, once for all layers of a window."""
         group = self.shape.heads // self.shape.kv_heads
         self._work = []
         for index, window in enumerate(self._windows):
             units, offsets, splits = build_units(
-                plan.host_items, plan.host_row_pos, group, self.shape.kv_heads, window, self.threads
+                items, row_pos, group, self.shape.kv_heads, window, self.threads
             )
             self._work.append((units, offsets))
             blocks = (len(offsets) - 1) // splits
             line = (window, units.ctypes.data, offsets.ctypes.data, blocks, splits)
             self._window_lines[index] = line
-            if plan.gathered is not None:
+            if gathered is not None:
                 layers = int((self._window_of == index).sum())
                 reads = [(slot, length) for slot, length in units[:, :2].tolist() if length]
-                plan.gathered.extend(reads * layers)
+                gathered.extend(reads * layers)
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        """float32 `[len(slots), vocab]`: the logits of tokens computed at `slots`."""
+        """As `kernels.decoder.Decoder`."""
         rows = len(slots)
-        out = torch.empty((rows, self.shape.vocab), dtype=torch.float32)
+        # Fresh memory for each step costs the system's work for each of its pages.
+        if rows != len(self._logits):
+            self._logits = torch.empty((rows, self.shape.vocab), dtype=torch.float32)
         if rows:
             self._make_room(rows)
             self._inputs[2, :rows] = slots
             self._job[Job.ROWS] = rows
-            self._linears[-1, Linear.TO] = out.data_ptr()
+            self._linears[-1, Linear.TO] = self._logits.data_ptr()
             self._run(LOGITS)
-        return out
+        return self._logits
 
     def _run(self, kind: int) -> None:
-        self._counters.zero_()
+        self._counters.fill(0)
         team = the_team(self.threads)
         if team.size != self.threads:
             raise RuntimeError("a decoder can't be used in a process forked from its own")
