@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
+from ramet.kernels.cpu.fused.memory import WeightMemory, zeros
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
@@ -61,6 +61,7 @@ class Decoder:
         """What was given last."""
         self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
         """Of each layer the four of `Layer`, and the output head's."""
+        self._weights = WeightMemory()
         self._pack_ends(embedding, final_norm, head)
         self._windows: list[int] = []
         self._layers = np.zeros((shape.num_layers, len(Layer)), dtype=np.int64)
@@ -99,10 +100,10 @@ class Decoder:
         self, embedding: torch.Tensor, final_norm: torch.Tensor, head: torch.Tensor | None
     ) -> None:
         job = self._job
-        ends = self._keep_matrix("embedding", pack(embedding, "embedding"))
+        ends = self._keep_matrix("embedding", pack(embedding, "embedding", self._weights))
         job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES] = ends
         if head is not None:
-            ends = self._keep_matrix("head", pack(head, "head"))
+            ends = self._keep_matrix("head", pack(head, "head", self._weights))
         line = self._linears[-1]
         line[Linear.MODE], line[Linear.INPUTS] = linear.STORE, self.shape.hidden
         line[Linear.VALUES], line[Linear.SCALES] = ends
@@ -115,12 +116,12 @@ class Decoder:
         """K, V and final rows."""
         shape, padded = self.shape, self._padded
         size = (shape.num_layers, 2, shape.kv_heads, padded, blocks * 16)
-        pool = _zeros(size, torch.bfloat16)
+        pool = zeros(size, torch.bfloat16)
         first, part = self._keep("pool", pool), pool[0, 0].numel() * pool.itemsize
         for number in range(shape.num_layers):
             self._layers[number, Layer.KEYS] = first + 2 * number * part
             self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
-        final = _zeros((num_slots, shape.hidden), torch.float32)
+        final = zeros((num_slots, shape.hidden), torch.float32)
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
@@ -143,7 +144,7 @@ class Decoder:
             product = self._linears[4 * number + index]
             line[place] = product.ctypes.data
             name = f"layers.{number}.{place.name.lower()}"
-            matrix = (pack_gated if mode == linear.GATE else pack)(weight, name)
+            matrix = (pack_gated if mode == linear.GATE else pack)(weight, name, self._weights)
             product[Linear.MODE] = mode
             product[Linear.VALUES], product[Linear.SCALES] = self._keep_matrix(name, matrix)
             product[Linear.INPUTS], product[Linear.OUTPUTS] = matrix.inputs, matrix.outputs
@@ -225,7 +226,7 @@ class Decoder:
             (Job.MAXIMA, "maxima", (parts,), torch.float32),
             (Job.SUMS, "sums", (parts,), torch.float32),
         ):
-            job[place] = self._keep(name, _zeros(size, dtype))
+            job[place] = self._keep(name, zeros(size, dtype))
         self._linears[-1, Linear.FROM] = job[Job.NORMED]
         products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
         for index, (source, target) in enumerate(
@@ -312,9 +313,3 @@ class Decoder:
         if team.size != self.threads:
             raise RuntimeError("a decoder can't be used in a process forked from its own")
         team.run(kind, self._job.ctypes.data)
-
-
-def _zeros(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros that take no memory until they are written: NumPy's are like that, torch's aren't."""
-    count = math.prod(size) * dtype.itemsize
-    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(size)
