@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from ramet.kernels.plan import AttentionPlan
+from ramet.kernels.plan import IntArray
 
 RopeRows = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """From int64 positions `[rows]` to cos and sin, float32 `[rows, head_dim]`, both halves alike."""
@@ -57,13 +57,16 @@ class Decoder(Protocol):
         token_ids: Sequence[int],
         positions: Sequence[int],
         slots: Sequence[int],
-        plan: AttentionPlan,
+        items: IntArray,
+        gathered: list[tuple[int, int]] | None = None,
     ) -> None:
         """Compute rows, at least one: their K, V and final rows are then at their slots.
 
-        Raises ValueError if a row sees no key.
+        `items` and `gathered` are what `AttentionPlan` calls `host_items` and `gathered`. Raises
+        ValueError if a row sees no key.
         """
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        """float32 `[len(slots), vocab]`: the logits of tokens computed at `slots`."""
+        """float32 `[len(slots), vocab]`: the logits of tokens computed at `slots`, the caller's to
+        change until the next call, which may write to the same memory."""
         ...

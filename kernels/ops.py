@@ -7,7 +7,7 @@ says what each one means; shapes are as there.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -100,18 +100,18 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
 
 def draws_fast(logits: torch.Tensor) -> bool:
     """Whether `greedy` and `draw` of such logits are kernels, not references."""
-    return logits.device.type == "cpu" and logits.dtype == torch.float32 and fused.why_not() is None
+    return logits.is_cpu and logits.dtype == torch.float32 and fused.why_not() is None
 
 
-def greedy(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The likeliest tokens, int64 `[m]`, the lowest ids among ties, and the largest logits of the
-    rows `indices`, int64 `[m]`, of `logits` `[n, vocab]`; NaN is largest.
+def greedy(logits: torch.Tensor, rows: Sequence[int]) -> tuple[list[int], list[float]]:
+    """The likeliest token, the lowest id among ties, and the largest logit of each of some `rows`
+    of `logits` `[n, vocab]`; NaN is largest.
     """
     if draws_fast(logits):
         from ramet.kernels.cpu.fused import sampling
 
-        return sampling.greedy(logits, indices)
-    return reference.greedy(logits, indices)
+        return sampling.greedy(logits, rows)
+    return reference.greedy(logits, rows)
 
 
 def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,6 +6,8 @@ Shapes: rows are the tokens of one step, `[rows, ...]`; `k_pool` and `v_pool` ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from ramet.kernels.draws import Draws
@@ -138,14 +140,15 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
     logits.masked_fill_(bits.flatten(1)[:, :vocab] == 0, float("-inf"))
 
 
-def greedy(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The likeliest tokens, int64 `[m]`, the lowest ids among ties, and the largest logits of the
-    rows `indices`, int64 `[m]`, of `logits` `[n, vocab]`.
+def greedy(logits: torch.Tensor, rows: Sequence[int]) -> tuple[list[int], list[float]]:
+    """The likeliest token, the lowest id among ties, and the largest logit of each of some `rows`
+    of `logits` `[n, vocab]`.
 
     A row with a NaN has NaN for its largest, and any token.
     """
-    best, tokens = logits[indices].max(-1)  # the first of equals
-    return tokens, best
+    index = torch.tensor(rows, dtype=torch.long, device=logits.device)
+    best, tokens = logits[index].max(-1)  # the first of equals
+    return tokens.tolist(), best.tolist()
 
 
 def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:

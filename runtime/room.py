@@ -36,7 +36,8 @@ class Runner(Protocol):
         """Compute the batch's rows: K, V and final hidden state at `batch.slots`."""
 
     def logits(self, slots: Sequence[int]) -> Tensor:
-        """The logits [len(slots), vocab_size] at computed slots, float32 or float64."""
+        """The logits [len(slots), vocab_size] at computed slots, float32 or float64; they are good
+        until the next call."""
         ...
 
 

@@ -121,7 +121,8 @@ class Tokenizer:
         prefix = "none" if continuation else "full"
         encoding = self._variant(prefix, True).encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
-        if spans and self._overlaps(text, ids, encoding.offsets, spans):
+        special = spans and not self.special_ids.isdisjoint(ids)
+        if special and self._overlaps(text, ids, encoding.offsets, spans):
             ids = self._encode_apart(text, spans, prefix)
         if continuation or ids[: len(self._prefix)] == self._prefix:
             return ids

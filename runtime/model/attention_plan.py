@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ramet.kernels.plan import AttentionPlan
+from ramet.kernels.plan import AttentionPlan, IntArray
 
 _LEAST_CAPACITY = 16
 
@@ -57,6 +57,12 @@ class Rows(Protocol):
         """The segments that the rows attend to."""
 
 
+def item_lines(items: Items) -> IntArray:
+    """The items as int64 `[5, count]`: a line for each of their lists."""
+    lists = (items.slot_start, items.length, items.row_start, items.row_end, items.key_pos)
+    return np.array(lists, dtype=np.int64).reshape(5, -1)
+
+
 def build_plan(
     items: Items,
     positions: Sequence[int],
@@ -67,8 +73,7 @@ def build_plan(
 
     One copy to the device carries all of it. `gathered` is handed on to the plan.
     """
-    lists = (items.slot_start, items.length, items.row_start, items.row_end, items.key_pos)
-    host = np.array(lists, dtype=np.int64).reshape(5, -1)
+    host = item_lines(items)
     row_pos = np.array(positions, dtype=np.int64)
     count, rows = host.shape[1], len(row_pos)
     capacity = max(_LEAST_CAPACITY, 1 << max(count - 1, 0).bit_length())

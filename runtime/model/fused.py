@@ -9,7 +9,7 @@ import torch
 from ramet.kernels import ops
 from ramet.kernels.decoder import DecoderShape
 from ramet.runtime.errors import InvalidArgument
-from ramet.runtime.model.attention_plan import Rows, build_plan
+from ramet.runtime.model.attention_plan import Rows, item_lines
 from ramet.runtime.model.layers import layer_tensors
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows
 from ramet.runtime.model.spec import ModelSpec
@@ -46,11 +46,11 @@ class FusedModel:
 
     def forward(self, batch: Rows, gathered: list[tuple[int, int]] | None) -> None:
         """Compute the batch's rows."""
-        plan = build_plan(batch.items, batch.positions, "cpu", gathered)
-        self._decoder.forward(batch.token_ids, batch.positions, batch.slots, plan)
+        items = item_lines(batch.items)
+        self._decoder.forward(batch.token_ids, batch.positions, batch.slots, items, gathered)
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        """float32 logits `[len(slots), vocab]` of the tokens computed at `slots`."""
+        """As `ModelRunner.logits`, float32."""
         return self._decoder.logits(slots)
 
 

@@ -99,6 +99,6 @@ class ModelRunner:
         """Logits `[len(slots), vocab]` of the tokens computed at `slots`, on the runner's device.
 
         float32, or float64 for a float64 model; nothing but the head is computed. The result is
-        the caller's to change.
+        the caller's to change until the next call, which may write to the same memory.
         """
         return self._model.logits(slots)

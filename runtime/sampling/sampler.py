@@ -32,11 +32,11 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
     must lie in the vocabulary (`SamplingParams.check_vocabulary`).
     """
     results: list[Sampled | None] = [None] * len(rows)
-    greedy = [i for i, row in enumerate(rows) if _is_plain_greedy(row)]
-    if greedy:
-        for i, result in zip(greedy, _greedy(logits, [rows[i].row for i in greedy]), strict=True):
+    plain = [i for i, row in enumerate(rows) if _is_plain_greedy(row)]
+    if plain:
+        for i, result in zip(plain, greedy(logits, [rows[i].row for i in plain]), strict=True):
             results[i] = result
-    if len(greedy) < len(rows):
+    if len(plain) < len(rows):
         others = [i for i, result in enumerate(results) if result is None]
         fast = ops.draws_fast(logits)
         # Apart, so that rows without a mask are computed as if there were none.
@@ -56,7 +56,8 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
 def greedy(logits: Tensor, rows: Sequence[int]) -> list[Sampled]:
     """The likeliest token, the lowest id among ties, of each of `rows`, for sequences that ask for
     nothing else (`always_greedy`)."""
-    return _greedy(logits, list(rows))
+    tokens, best = ops.greedy(logits, rows)
+    return list(map(_chosen, best, tokens))
 
 
 def _is_plain_greedy(row: SampleRow) -> bool:
@@ -79,13 +80,6 @@ def _is_penalised(row: SampleRow) -> bool:
     additive = bool(params.frequency_penalty or params.presence_penalty) and bool(row.counts)
     repeated = params.repetition_penalty != 1 and bool(row.counts or row.prompt_ids)
     return additive or repeated
-
-
-def _greedy(logits: Tensor, indices: list[int]) -> list[Sampled]:
-    tokens, best = ops.greedy(logits, torch.tensor(indices, device=logits.device))
-    return [
-        _chosen(value, token) for value, token in zip(best.tolist(), tokens.tolist(), strict=True)
-    ]
 
 
 def _chosen(best: float, token: int) -> Sampled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
+from ramet.kernels.cpu.fused.memory import WeightMemory, zeros
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
@@ -20,7 +20,7 @@ from ramet.kernels.cpu.fused.tile import PANEL, ROWS
 from ramet.kernels.cpu.fused.units import Units, build_units
 from ramet.kernels.cpu.fused.weights import PackedMatrix, pack, pack_gated
 from ramet.kernels.decoder import DecoderShape, LayerTensors, RopeRows
-from ramet.kernels.plan import AttentionPlan
+from ramet.kernels.plan import IntArray
 
 _SPARE_BLOCKS = 4
 """Blocks behind the pool's last, which a tile of keys may read."""
@@ -55,8 +55,13 @@ class Decoder:
         self._job = np.zeros(len(Job), dtype=np.int64)
         self._kept: dict[str, torch.Tensor] = {}
         """The memory that the job's addresses point to, by name."""
+        self._capacity = 0
+        """Rows that the buffers are for."""
+        self._logits = torch.empty((0, shape.vocab))
+        """What was given last."""
         self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
         """Of each layer the four of `Layer`, and the output head's."""
+        self._weights = WeightMemory()
         self._pack_ends(embedding, final_norm, head)
         self._windows: list[int] = []
         self._layers = np.zeros((shape.num_layers, len(Layer)), dtype=np.int64)
@@ -95,10 +100,10 @@ class Decoder:
         self, embedding: torch.Tensor, final_norm: torch.Tensor, head: torch.Tensor | None
     ) -> None:
         job = self._job
-        ends = self._keep_matrix("embedding", pack(embedding, "embedding"))
+        ends = self._keep_matrix("embedding", pack(embedding, "embedding", self._weights))
         job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES] = ends
         if head is not None:
-            ends = self._keep_matrix("head", pack(head, "head"))
+            ends = self._keep_matrix("head", pack(head, "head", self._weights))
         line = self._linears[-1]
         line[Linear.MODE], line[Linear.INPUTS] = linear.STORE, self.shape.hidden
         line[Linear.VALUES], line[Linear.SCALES] = ends
@@ -111,12 +116,12 @@ class Decoder:
         """K, V and final rows."""
         shape, padded = self.shape, self._padded
         size = (shape.num_layers, 2, shape.kv_heads, padded, blocks * 16)
-        pool = _zeros(size, torch.bfloat16)
+        pool = zeros(size, torch.bfloat16)
         first, part = self._keep("pool", pool), pool[0, 0].numel() * pool.itemsize
         for number in range(shape.num_layers):
             self._layers[number, Layer.KEYS] = first + 2 * number * part
             self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
-        final = _zeros((num_slots, shape.hidden), torch.float32)
+        final = zeros((num_slots, shape.hidden), torch.float32)
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
@@ -139,7 +144,7 @@ class Decoder:
             product = self._linears[4 * number + index]
             line[place] = product.ctypes.data
             name = f"layers.{number}.{place.name.lower()}"
-            matrix = (pack_gated if mode == linear.GATE else pack)(weight, name)
+            matrix = (pack_gated if mode == linear.GATE else pack)(weight, name, self._weights)
             product[Linear.MODE] = mode
             product[Linear.VALUES], product[Linear.SCALES] = self._keep_matrix(name, matrix)
             product[Linear.INPUTS], product[Linear.OUTPUTS] = matrix.inputs, matrix.outputs
@@ -173,8 +178,9 @@ class Decoder:
         phases = shape.num_layers * PHASES_PER_LAYER + 2
         job[Job.PHASE_BYTES] = phase_bytes(self.threads)
         size = phases * phase_bytes(self.threads)
-        self._counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
-        job[Job.COUNTERS] = self._aligned("counters", self._counters)
+        counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
+        job[Job.COUNTERS] = self._aligned("counters", counters)
+        self._counters = self._kept["counters"].numpy()
         inputs = max(shape.hidden, shape.inner, shape.heads * shape.head_dim)
         bytes_each = max(linear.scratch_bytes(inputs), attention.scratch_bytes(self._padded))
         bytes_each = -(-bytes_each // 128) * 128
@@ -192,10 +198,10 @@ class Decoder:
     def _make_room(self, rows: int) -> None:
         """Buffers for that many rows."""
         job, shape = self._job, self.shape
-        if rows <= job[Job.CAPACITY]:
+        if rows <= self._capacity:
             return
         capacity = max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
-        job[Job.CAPACITY] = capacity
+        job[Job.CAPACITY] = self._capacity = capacity
         self._inputs = np.zeros((3, capacity), dtype=np.int64)
         for index, place in enumerate((Job.TOKENS, Job.POSITIONS, Job.SLOTS)):
             job[place] = self._inputs[index].ctypes.data
@@ -214,7 +220,7 @@ class Decoder:
             (Job.GATES, "gates", (capacity, shape.inner), torch.float32),
             (Job.GATED, "gated", (more, row_bytes(shape.inner)), torch.uint8),
         ):
-            job[place] = self._keep(name, _zeros(size, dtype))
+            job[place] = self._keep(name, zeros(size, dtype))
         self._linears[-1, Linear.FROM] = job[Job.NORMED]
         products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
         for index, (source, target) in enumerate(
@@ -235,9 +241,9 @@ class Decoder:
         if "sums" in self._kept and wanted <= len(self._kept["sums"]):
             return
         count = max(_LEAST_ROWS * self.shape.heads, 1 << int(wanted - 1).bit_length())
-        job[Job.PARTS] = self._keep("parts", _zeros((count, self._padded), torch.float32))
-        job[Job.MAXIMA] = self._keep("maxima", _zeros((count,), torch.float32))
-        job[Job.SUMS] = self._keep("sums", _zeros((count,), torch.float32))
+        job[Job.PARTS] = self._keep("parts", zeros((count, self._padded), torch.float32))
+        job[Job.MAXIMA] = self._keep("maxima", zeros((count,), torch.float32))
+        job[Job.SUMS] = self._keep("sums", zeros((count,), torch.float32))
 
     def _make_positions(self, count: int) -> None:
         """Tables of cos and sin for the positions below `count`."""
@@ -258,28 +264,26 @@ class Decoder:
         token_ids: Sequence[int],
         positions: Sequence[int],
         slots: Sequence[int],
-        plan: AttentionPlan,
+        items: IntArray,
+        gathered: list[tuple[int, int]] | None = None,
     ) -> None:
-        """Compute rows, at least one: their K, V and final rows are then at their slots.
-
-        Raises ValueError if a row sees no key.
-        """
+        """As `kernels.decoder.Decoder`."""
         rows, job = len(token_ids), self._job
         self._make_room(rows)
         self._inputs[:, :rows] = (token_ids, positions, slots)
-        self._make_positions(int(self._inputs[1, :rows].max()) + 1)
+        self._make_positions(max(positions) + 1)
         job[Job.ROWS] = rows
-        self._divide(plan)
+        self._divide(items, self._inputs[1, :rows], gathered)
         self._run(STEP)
 
-    def _divide(self, plan: AttentionPlan) -> None:
-        """Cut the plan's work to tasks, once for all layers of a window."""
+    def _divide(
+        self, items: IntArray, row_pos: IntArray, gathered: list[tuple[int, int]] | None
+    ) -> None:
+        """Cut the attention's work to tasks, once for all layers of a window."""
         group = self.shape.heads // self.shape.kv_heads
         self._work = []
         for index, window in enumerate(self._windows):
-            work = build_units(
-                plan.host_items, plan.host_row_pos, group, self.shape.kv_heads, window, self.threads
-            )
+            work = build_units(items, row_pos, group, self.shape.kv_heads, window, self.threads)
             self._work.append(work)
             self._make_partial_results(work.splits)
             line = self._window_lines[index]
@@ -290,32 +294,28 @@ class Decoder:
             )
             line[Window.SPLITS], line[Window.PARTS] = work.splits, work.parts
             line[Window.FOLDED] = work.folded
-            if plan.gathered is not None:
+            if gathered is not None:
                 layers = int((self._window_of == index).sum())
                 reads = [(slot, length) for slot, length in work.units[:, :2].tolist()]
-                plan.gathered.extend(reads * layers)
+                gathered.extend(reads * layers)
 
     def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        """float32 `[len(slots), vocab]`: the logits of tokens computed at `slots`."""
+        """As `kernels.decoder.Decoder`."""
         rows = len(slots)
-        out = torch.empty((rows, self.shape.vocab), dtype=torch.float32)
+        # Fresh memory for each step costs the system's work for each of its pages.
+        if rows != len(self._logits):
+            self._logits = torch.empty((rows, self.shape.vocab), dtype=torch.float32)
         if rows:
             self._make_room(rows)
             self._inputs[2, :rows] = slots
             self._job[Job.ROWS] = rows
-            self._linears[-1, Linear.TO] = out.data_ptr()
+            self._linears[-1, Linear.TO] = self._logits.data_ptr()
             self._run(LOGITS)
-        return out
+        return self._logits
 
     def _run(self, kind: int) -> None:
-        self._counters.zero_()
+        self._counters.fill(0)
         team = the_team(self.threads)
         if team.size != self.threads:
             raise RuntimeError("a decoder can't be used in a process forked from its own")
         team.run(kind, self._job.ctypes.data)
-
-
-def _zeros(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros that take no memory until they are written: NumPy's are like that, torch's aren't."""
-    count = math.prod(size) * dtype.itemsize
-    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(size)

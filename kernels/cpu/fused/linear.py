@@ -159,10 +159,8 @@ def _panel(line, first, last, panel, scratch):
     many = not VNNI and last - first > INPUT_ROWS
     if many:
         _unpack(here, inputs, unpacked)
-    tiles = (last - first + INPUT_ROWS - 1) // INPUT_ROWS
-    for tile in range(tiles):
-        row = first + (last - first) * tile // tiles
-        rows = first + (last - first) * (tile + 1) // tiles - row
+    for row in range(first, last, INPUT_ROWS):
+        rows = min(INPUT_ROWS, last - row)
         at = line[Linear.FROM] + row * a_stride
         if many:
             times_floats(

@@ -6,6 +6,8 @@ for rounding: in another order of adding, a cumulative sum differs by some 1e-13
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -231,12 +233,12 @@ def _draw(logits, rows, asked, uniforms, bans, masks, scratch, tokens, maxima):
             tokens[n, m] = _find(weights, sums, uniforms[n, m])
 
 
-def greedy(logits: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def greedy(logits: torch.Tensor, rows: Sequence[int]) -> tuple[list[int], list[float]]:
     """As the reference, for float32 logits."""
-    tokens = np.empty(len(indices), np.int64)
-    maxima = np.empty(len(indices), np.float32)
-    _greedy(logits.contiguous().numpy(), indices.numpy(), tokens, maxima)
-    return torch.from_numpy(tokens), torch.from_numpy(maxima)
+    tokens, maxima = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
+    lines = np.ascontiguousarray(logits.numpy())
+    _greedy(lines, np.array(rows, dtype=np.int64), tokens, maxima)
+    return tokens.tolist(), maxima.tolist()
 
 
 def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:

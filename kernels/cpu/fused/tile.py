@@ -70,7 +70,6 @@ def int8_pairs(code: Code, address: Any) -> list[Any]:
 
 
 def _columns_of_bytes(code: Code, address: Any) -> list[Any]:
-    code.prefetch(code.at(address, _AHEAD))
     return [code.load(address, FOURS)] if VNNI else int8_pairs(code, address)
 
 
@@ -90,6 +89,35 @@ _STORED: dict[str, tuple[int, Callable[[Code, Any], list[Any]]]] = {
     "floats": (4 * LANES, _columns_of_floats),
 }
 """By the way B is stored: the bytes of 16 columns of a step, and how they are read."""
+
+
+def _ask_ahead(code: Code, columns: list[Any], b_stride: Any, step: Any, steps: Any) -> None:
+    """Ask for weights `_AHEAD` bytes behind those of a step.
+
+    A panel's columns follow one another, and the next panel follows them. Behind the end of a
+    column is the beginning of the next one, which is there already, so that the same one of the
+    next panel is asked for: it is what will be read, unless there are more rows or no more panels.
+    """
+    builder, (size, _) = code.builder, _STORED["bytes"]
+    late = builder.icmp_signed(">=", code.at(step, _AHEAD // size), steps)
+    panel = builder.select(late, code.times(b_stride, len(columns)), ir.Constant(I64, 0))
+    for column in columns[:-1]:
+        code.prefetch(code.at(builder.add(column, panel), _AHEAD))
+    code.prefetch(code.at(columns[-1], _AHEAD))
+
+
+def _read_columns(
+    code: Code, stored: str, b: Any, b_stride: Any, step: Any, steps: Any
+) -> list[Any]:
+    """The columns of a step."""
+    size, read = _STORED[stored]
+    addresses = [
+        code.at(code.at(b, code.times(b_stride, column)), code.times(step, size))
+        for column in range(_COLUMNS)
+    ]
+    if stored == "bytes":
+        _ask_ahead(code, addresses, b_stride, step, steps)
+    return [read(code, address) for address in addresses]
 
 
 def _add_products(code: Code, stored: str, sums: Any, address: Any, columns: list[Any]) -> Any:
@@ -119,7 +147,6 @@ def _joined(code: Code, tail: Any, high: Any, low: Any) -> Any:
 
 def _tile(rows: int, stored: str) -> Any:
     """The instructions for so many rows by `_COLUMNS` vectors."""
-    size, read = _STORED[stored]
     whole = stored == "bytes" and VNNI
     planes = 2 if whole else 1
     places = [(row, column) for row in range(rows) for column in range(_COLUMNS)]
@@ -143,10 +170,7 @@ def _tile(rows: int, stored: str) -> Any:
         builder.position_at_end(loop)
         step = builder.phi(I64)
         sums = [builder.phi(start.type) for start in first]
-        columns = [
-            read(code, code.at(code.at(b, code.times(b_stride, column)), code.times(step, size)))
-            for column in range(_COLUMNS)
-        ]
+        columns = _read_columns(code, stored, b, b_stride, step, steps)
         values = [code.at(start, code.times(step, len(columns[0]) * 4)) for start in starts]
         added = []
         for index, so_far in enumerate(sums):

@@ -12,7 +12,6 @@ from ramet.kernels.cpu.fused.tile import INPUT_ROWS, PANEL, times_bytes
 from ramet.kernels.cpu.fused.weights import pack
 from ramet.kernels.decoder import DecoderShape, LayerTensors
 from ramet.kernels.draws import Draws
-from ramet.kernels.plan import AttentionPlan
 
 
 @jit
@@ -64,21 +63,9 @@ def use_all() -> None:
         shape, [layer], torch.eye(40, 32), torch.ones(32), None, _no_turn, num_slots=16, threads=1
     )
     items = np.array([[0], [1], [0], [1], [0]], dtype=np.int64)
-    nothing = torch.zeros(0, dtype=torch.int32)
-    plan = AttentionPlan(
-        slot_start=nothing,
-        length=nothing,
-        row_start=nothing,
-        row_end=nothing,
-        key_pos=nothing,
-        row_pos=nothing,
-        count=1,
-        host_items=items,
-        host_row_pos=np.zeros(1, dtype=np.int64),
-    )
-    model.forward([0], [0], [0], plan)
+    model.forward([0], [0], [0], items)
     logits, first = model.logits([0]), torch.tensor([0])
-    sampling.greedy(logits, first)
+    sampling.greedy(logits, [0])
     asked = torch.tensor([[1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
     half = torch.tensor([[0.5]], dtype=torch.float64)
     sampling.draw(logits, Draws(first, asked, half, torch.zeros((0, 2), dtype=torch.int64)))

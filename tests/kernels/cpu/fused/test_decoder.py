@@ -21,18 +21,14 @@ fused.prepare(cache_dir() / "kernels")
 from guarded_memory import guarded
 from ramet.kernels.cpu.fused.decoder import Decoder
 from ramet.kernels.decoder import DecoderShape, LayerTensors
-from ramet.kernels.plan import AttentionPlan
 
 SIDE = sys.argv[2]
 class Guarded(Decoder):
     def _keep(self, name, tensor):
         return super()._keep(name, guarded(tensor, SIDE))
 
-def plan_of(items, positions):
-    host = np.array(items, dtype=np.int64).reshape(-1, 5).T.copy()
-    t = torch.from_numpy(host.astype(np.int32))
-    at = np.array(positions, dtype=np.int64)
-    return AttentionPlan(*t, torch.from_numpy(at.astype(np.int32)), host.shape[1], host, at)
+def lines_of(items):
+    return np.array(items, dtype=np.int64).reshape(-1, 5).T.copy()
 
 def make(kind, shape, tied, extras, slots):
     g = torch.Generator().manual_seed(0)
@@ -52,9 +48,7 @@ def make(kind, shape, tied, extras, slots):
         angle = torch.cat((angle, angle), -1)
         return angle.cos(), angle.sin()
     head = None if tied else randn(shape.vocab, h)
-    made = kind(shape, layers(), randn(shape.vocab, h), torch.ones(h), head, rope, slots, 2)
-    made._counters = made._kept["counters"]
-    return made
+    return kind(shape, layers(), randn(shape.vocab, h), torch.ones(h), head, rope, slots, 2)
 
 def run(decoder, vocab, slots):
     found, source = [], random.Random(0)
@@ -63,13 +57,12 @@ def run(decoder, vocab, slots):
         first = slots - rows
         tokens = [0, vocab - 1] * rows
         decoder.forward(tokens[:rows], range(rows), range(first, slots),
-                        plan_of([(first, rows, 0, rows, 0)], range(rows)))
-        found.append(decoder.logits(list(range(first, slots))))
+                        lines_of([(first, rows, 0, rows, 0)]))
+        found.append(decoder.logits(list(range(first, slots))).clone())
         lines = source.sample(range(slots), min(rows, slots - 1))  # Slots here and there.
         items = [(slot, 1, row, row + 1, 2047) for row, slot in enumerate(lines)]
-        decoder.forward(tokens[: len(lines)], [2047] * len(lines), lines,
-                        plan_of(items, [2047] * len(lines)))
-        found.append(decoder.logits(lines))
+        decoder.forward(tokens[: len(lines)], [2047] * len(lines), lines, lines_of(items))
+        found.append(decoder.logits(lines).clone())
     return found
 
 # layers, hidden, heads, kv_heads, head_dim, inner, vocab, eps; tied; biases and head norms; slots

@@ -1,0 +1,38 @@
+"""Memory that a decoder keeps: none before it is written, and large pages where there are any.
+
+NumPy's zeros are both on Linux (it asks for large pages from 4 MB on); torch's are neither.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+_AT_ONCE = 64 << 20
+_LINE = 64
+
+
+def zeros(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros that take no memory until they are written."""
+    count = math.prod(size) * dtype.itemsize
+    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(size)
+
+
+class WeightMemory:
+    """Room for weights, one behind the other. A step of few rows does little but read them all, and
+    with a page to look up for every 4 KB it takes a sixth longer."""
+
+    def __init__(self) -> None:
+        self._free = torch.empty(0, dtype=torch.uint8)
+
+    def take(self, size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor that begins at a cache line; what is in it is zero."""
+        count = math.prod(size) * dtype.itemsize
+        if count > len(self._free):
+            memory = zeros((max(count, _AT_ONCE) + _LINE,), torch.uint8)
+            self._free = memory[-memory.data_ptr() % _LINE :]
+        taken = self._free[:count]
+        self._free = self._free[-(-count // _LINE) * _LINE :]
+        return taken.view(dtype).view(size)
