@@ -12,7 +12,7 @@ from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
-from ramet.kernels.cpu.fused.memory import WeightMemory, zeros
+from ramet.kernels.cpu.fused.memory import Room, zeros
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
@@ -61,7 +61,7 @@ class Decoder:
         """What was given last."""
         self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
         """Of each layer the four of `Layer`, and the output head's."""
-        self._weights = WeightMemory()
+        self._weights = Room()
         self._pack_ends(embedding, final_norm, head)
         self._windows: list[int] = []
         self._layers = np.zeros((shape.num_layers, len(Layer)), dtype=np.int64)
@@ -205,7 +205,7 @@ class Decoder:
         self._inputs = np.zeros((3, capacity), dtype=np.int64)
         for index, place in enumerate((Job.TOKENS, Job.POSITIONS, Job.SLOTS)):
             job[place] = self._inputs[index].ctypes.data
-        attended = shape.heads * shape.head_dim
+        room, attended = Room(), shape.heads * shape.head_dim
         outputs = attended + 2 * shape.kv_heads * shape.head_dim
         activations = torch.bfloat16 if DOT else torch.float32
         more = capacity + ROWS  # A tile reads whole heights.
@@ -220,7 +220,7 @@ class Decoder:
             (Job.GATES, "gates", (capacity, shape.inner), torch.float32),
             (Job.GATED, "gated", (more, row_bytes(shape.inner)), torch.uint8),
         ):
-            job[place] = self._keep(name, zeros(size, dtype))
+            job[place] = self._keep(name, room.take(size, dtype))
         self._linears[-1, Linear.FROM] = job[Job.NORMED]
         products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
         for index, (source, target) in enumerate(

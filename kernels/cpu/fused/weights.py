@@ -14,7 +14,7 @@ import torch
 from ramet.kernels.cpu.fused.inputs import GROUP
 from ramet.kernels.cpu.fused.jit import jit
 from ramet.kernels.cpu.fused.lanes import LANES, VNNI
-from ramet.kernels.cpu.fused.memory import WeightMemory
+from ramet.kernels.cpu.fused.memory import Room
 from ramet.kernels.cpu.fused.tile import PANEL
 
 _ZERO = 128 if VNNI else 0
@@ -41,9 +41,7 @@ class PackedMatrix:
         return (rows[:, : self.inputs].float() - _ZERO) * self.scales.unsqueeze(1)
 
 
-def pack(
-    weight: torch.Tensor, name: str = "weight", room: WeightMemory | None = None
-) -> PackedMatrix:
+def pack(weight: torch.Tensor, name: str = "weight", room: Room | None = None) -> PackedMatrix:
     """Quantise and pack a float matrix `[outputs, inputs]`, `inputs` even, into `room`.
 
     A row's scale is its largest magnitude over 127 (round to nearest; symmetric, per channel).
@@ -54,14 +52,14 @@ def pack(
 
 
 def pack_gated(
-    gate_up: torch.Tensor, name: str = "weight", room: WeightMemory | None = None
+    gate_up: torch.Tensor, name: str = "weight", room: Room | None = None
 ) -> PackedMatrix:
     """Pack the two matrices of a gated MLP, `[2 * inner, inputs]`, gate's rows before up's: each
     panel has 16 outputs of the one, then the same 16 of the other."""
     return _pack(gate_up.chunk(2), name, room)
 
 
-def _pack(matrices: Sequence[torch.Tensor], name: str, room: WeightMemory | None) -> PackedMatrix:
+def _pack(matrices: Sequence[torch.Tensor], name: str, room: Room | None) -> PackedMatrix:
     """Pack matrices of one shape, their blocks of 16 outputs taking turns."""
     count, (outputs, inputs) = len(matrices), matrices[0].shape
     if inputs % 2:
@@ -70,7 +68,7 @@ def _pack(matrices: Sequence[torch.Tensor], name: str, room: WeightMemory | None
     blocks = own * count
     blocks += blocks * LANES % PANEL // LANES
     size = (blocks, -(-inputs // GROUP), LANES, GROUP)
-    values = (room or WeightMemory()).take(size, torch.uint8 if VNNI else torch.int8)
+    values = (room or Room()).take(size, torch.uint8 if VNNI else torch.int8)
     values.fill_(_ZERO)
     scales = torch.zeros(blocks * LANES, dtype=torch.float32)
     for index, matrix in enumerate(matrices):
