@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -20,12 +19,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
+from ramet.runtime.source import gguf_file
+from ramet.runtime.source.gguf_file import Metadata, Tensor
 from ramet.runtime.source.gguf_tokenizer import end_ids, tokenizer_files
 
 SHARD_BYTES = 2 << 30
 """Most bytes of one weight file, and about the memory that a conversion holds."""
 
-Metadata = dict[str, Any]
 FloatArray = NDArray[np.float32]
 
 _CLASSES = {
@@ -86,11 +86,9 @@ def convert(
     not a whole GGUF model, UnsupportedFeature naming what it has that is not supported.
     """
     try:
-        reader = gguf.GGUFReader(source)
-        metadata = {name: field.contents() for name, field in reader.fields.items()}
-    except (ValueError, IndexError, OverflowError) as error:
+        metadata, tensors = gguf_file.read(source)
+    except ValueError as error:
         raise InvalidArgument(f"is not a readable GGUF file: {error}") from error
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
     config = model_config(metadata, tensors)
     ids = {key: config[key] for key in config if key.endswith("_token_id")}
     documents = {
@@ -103,8 +101,8 @@ def convert(
         (folder / name).write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
 
 
-def model_config(metadata: Metadata, tensors: Mapping[str, Any]) -> Metadata:
-    """The `config.json` of a file's metadata and its tensors by name (`gguf.ReaderTensor`).
+def model_config(metadata: Metadata, tensors: Mapping[str, Tensor]) -> Metadata:
+    """The `config.json` of a file's metadata and its tensors by name.
 
     Raises UnsupportedFeature for an architecture or a key of it that is not honoured.
     """
@@ -145,7 +143,7 @@ def model_config(metadata: Metadata, tensors: Mapping[str, Any]) -> Metadata:
         # The file has the float32 nearest to the number that its author wrote.
         "rms_norm_eps": float(str(epsilon)),
         "rope_theta": theta,
-        "vocab_size": int(tensors["token_embd.weight"].shape[1]),
+        "vocab_size": tensors["token_embd.weight"].shape[0],
         "tie_word_embeddings": "output.weight" not in tensors,
         "torch_dtype": "float32",
     }
@@ -177,7 +175,7 @@ def _required(values: Metadata, key: str) -> int:
     return int(values[key])
 
 
-def _check_tensors(tensors: Mapping[str, Any], architecture: str, num_blocks: int) -> None:
+def _check_tensors(tensors: Mapping[str, Tensor], architecture: str, num_blocks: int) -> None:
     for name in tensors:
         if name != _ROPE_FACTORS:
             hf_name(name, architecture)
@@ -205,7 +203,7 @@ def hf_name(name: str, architecture: str) -> str:
 
 
 def _rope_scaling(
-    values: Metadata, tensors: Mapping[str, Any], theta: float, head_dim: int
+    values: Metadata, tensors: Mapping[str, Tensor], theta: float, head_dim: int
 ) -> Metadata | None:
     kind = values.get("rope.scaling.type", "none")
     factor = values.get("rope.scaling.factor")
@@ -252,12 +250,12 @@ def _llama3_scaling(stored: FloatArray, theta: float, head_dim: int) -> Metadata
     return scaling
 
 
-def _dequantised(tensor: Any) -> FloatArray:
+def _dequantised(tensor: Tensor) -> FloatArray:
     try:
-        values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        values = gguf.dequantize(tensor.data, tensor.kind)
     except NotImplementedError as error:
         raise UnsupportedFeature(
-            f"tensor {tensor.name!r} in the GGUF file has type {tensor.tensor_type.name}, "
+            f"tensor {tensor.name!r} in the GGUF file has type {tensor.kind.name}, "
             "which is not supported"
         ) from error
     return np.ascontiguousarray(values, dtype=np.float32)
@@ -275,7 +273,7 @@ def unpermuted(weight: FloatArray, num_heads: int) -> FloatArray:
 
 
 def _write_weights(
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
     config: Metadata,
     metadata: Metadata,
     folder: Path,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.kernels.cpu.fused.jit import inlined
-from ramet.kernels.cpu.fused.lanes import VNNI, f32_array, float_of, i8_array, i32_array
+from ramet.kernels.cpu.fused.lanes import VNNI, f32_array, float_of, i8_array, i32_array, routine
 
 GROUP = 4 if VNNI else 1
 """Inputs that lie together in packed weights, and of which a row has whole numbers."""
@@ -37,7 +37,7 @@ def bytes_of_row(inputs):
     return 4 * inputs
 
 
-@inlined
+@routine
 def store_row(source, inputs, target):
     """Write a float32 row as inputs; one that isn't finite gives NaN products."""
     row = f32_array(source, (inputs,))

@@ -20,6 +20,7 @@ from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 
 from ramet.kernels.cpu.fused.code_files import CodeCache
+from ramet.kernels.cpu.fused.parts import PartCompiler
 
 _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
@@ -61,8 +62,7 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """For what only other kernels call: it becomes a part of each of them."""
-    # Without entries for Python and C, which take more time to make than the function itself.
-    own = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    own = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": PartCompiler}
     return numba.njit(nogil=True, **own, **_OPTIONS)(function)  # type: ignore[no-any-return]
 
 

@@ -10,13 +10,13 @@ import inspect
 from typing import Any
 
 import llvmlite.binding as llvm
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import np_cfarray
 
-from ramet.kernels.cpu.fused.jit import compile_routine, has, inlined
+from ramet.kernels.cpu.fused.jit import compile_routine, has
 
 LANES = 16
 """Outputs, keys or dimensions that one vector holds, on every processor; those with shorter
@@ -170,16 +170,6 @@ def bf16_bits(_context: Any, value: Any) -> Any:
 
 
 @intrinsic
-def at_address(_context: Any, address: Any) -> Any:
-    """An address as the pointer that `numba.carray` takes."""
-
-    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], I8.as_pointer())
-
-    return types.voidptr(types.int64), write
-
-
-@intrinsic
 def fetch_add(_context: Any, address: Any, amount: Any) -> Any:
     """Add to the int64 at an address, in one step among all threads; what it was before."""
 
@@ -262,34 +252,36 @@ def routine(function: Any) -> Any:
     llvm.add_symbol(name, compiled.address)
 
     @intrinsic
-    def call(_context: Any, arguments: Any) -> Any:
+    def call(_context, *_arguments):
         def write(target: Any, builder: Any, _signature: Any, given: Any) -> Any:
             values = cgutils.unpack_tuple(builder, given[0], count)
             Code(builder).call(name, ir.VoidType(), *values)
             return target.get_dummy_value()
 
-        return types.void(types.UniTuple(types.int64, count)), write
+        return types.void(types.StarArgUniTuple(types.int64, count)), write
 
-    def caller(*arguments):
-        call(arguments)
-
-    caller.__dict__["compiled"] = compiled  # Its code lives as long as this.
-    return inlined(caller)
+    call.__dict__["compiled"] = compiled  # Its code lives as long as this.
+    return call
 
 
 def view(kind: Any) -> Any:
-    """A kernel function `(address, shape) -> array` of a dtype."""
+    """A kernel function `(address, shape) -> array` of a dtype; `shape` is a tuple of int64."""
 
-    @numba.njit(inline="always")
-    def of(address: int, shape: Any) -> Any:
-        return numba.carray(at_address(address), shape, kind)
+    @intrinsic
+    def of(_context: Any, _address: Any, shape: Any) -> Any:
+        def write(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], I8.as_pointer())
+            return np_cfarray(target, builder, signature, (pointer, arguments[1]))
+
+        sizes = types.UniTuple(types.int64, len(shape))
+        return types.Array(kind, len(shape), "C")(types.int64, sizes), write
 
     return of
 
 
-f32_array = view(numba.float32)
-i8_array = view(numba.int8)
-u8_array = view(numba.uint8)
-i32_array = view(numba.int32)
-i64_array = view(numba.int64)
-u16_array = view(numba.uint16)
+f32_array = view(types.float32)
+i8_array = view(types.int8)
+u8_array = view(types.uint8)
+i32_array = view(types.int32)
+i64_array = view(types.int64)
+u16_array = view(types.uint16)

@@ -26,7 +26,7 @@ print(fused.prepare(Path(sys.argv[1])), numba.config.CACHE_DIR == before)
 from ramet.kernels.cpu.fused import jit, tile, trial
 assert numba.config.CACHE_DIR == before
 stats = trial._multiply.stats
-print(len(stats.cache_hits), len(stats.cache_misses), tile.times_bytes.py_func.compiled.cache_hits)
+print(len(stats.cache_hits), len(stats.cache_misses), tile.times_bytes.compiled.cache_hits)
 print(jit.__file__)
 """
 COMPILED, FOUND = "0 1 0", "1 0 1"
