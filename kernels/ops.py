@@ -157,12 +157,15 @@ def prepare(cache: Path) -> str | None:
     return fused.prepare(cache)
 
 
+def keeps_code() -> bool:
+    """Whether `prepare` found a folder for compiled kernels; else every process compiles them."""
+    return fused.keeps_code()
+
+
 def compile_all() -> None:
     """Compile the kernels of this machine now, not when they are first used; after `prepare`, and
-    only if that gave no reason against it."""
-    from ramet.kernels.cpu.fused.trial import use_all
-
-    use_all()
+    only if that gave no reason against it. Processes that do so at once share the work."""
+    fused.compile_all()
 
 
 def why_no_decoder(shape: DecoderShape, device: torch.device) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -13,9 +14,10 @@ import torch
 
 from ramet.kernels import ops
 from ramet.runtime.builtin_model import resolve_model
-from ramet.runtime.config import RuntimeConfig, auto_pool_tokens, cache_dir
+from ramet.runtime.config import RuntimeConfig, auto_pool_tokens
 from ramet.runtime.engine import Engine
 from ramet.runtime.errors import InvalidArgument, UnsupportedFeature
+from ramet.runtime.first_start import kernels_folder
 from ramet.runtime.grammar.vocabulary import vocabulary_of
 from ramet.runtime.model.dtypes import resolve_dtype
 from ramet.runtime.model.fused import decoder_shape
@@ -35,7 +37,7 @@ def build_engine(config: RuntimeConfig) -> Engine:
     """
     device = _device(config.device)
     if device.type == "cpu":
-        ops.prepare(cache_dir() / "kernels")
+        _prepare_kernels()
     found = resolve_model(config.model)
     if found.dir is None:
         tokenizer = Tokenizer.tiny()
@@ -81,6 +83,23 @@ def build_engine(config: RuntimeConfig) -> Engine:
         max_overtakes=config.max_overtakes,
         max_context=max_context,
         info=info,
+    )
+
+
+def _prepare_kernels() -> None:
+    """Have compiled kernels kept; says so where they can't be."""
+    folder = kernels_folder()
+    if ops.prepare(folder) is None and not ops.keeps_code():
+        _say_not_kept(folder)
+
+
+@functools.cache
+def _say_not_kept(folder: Path) -> None:
+    """Once is enough for a process."""
+    say(
+        f"the folder {folder} can't be written, so each start compiles the kernels for this CPU "
+        "again, which takes some ten seconds; make it writable, or name another folder in the "
+        "environment variable RAMET_CACHE"
     )
 
 

@@ -101,15 +101,20 @@ def resolve_model(
     )
 
 
-def is_prepared(name: str | None, *, cache: Path | None = None) -> bool:
-    """Whether `resolve_model` of that name has nothing to convert."""
+def prepared_folder(name: str | None, *, cache: Path | None = None) -> Path | None:
+    """The folder that `resolve_model` gives for that name, where it need not make or ask for it."""
     cache = cache if cache is not None else config.cache_dir()
-    if name is None or name == SMOLLM2.name:
-        return _is_complete(_built_in_folder(cache))
-    path = Path(name).expanduser()
-    if path.suffix.lower() == ".gguf" and path.is_file():
-        return _is_complete(_folder_of_gguf(path.resolve(), cache))
-    return True
+    if name == TINY:
+        return None
+    folder = _built_in_folder(cache)
+    if name is not None and name != SMOLLM2.name:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path.resolve()
+        if path.suffix.lower() != ".gguf" or not path.is_file():
+            return None
+        folder = _folder_of_gguf(path.resolve(), cache)
+    return folder if _is_complete(folder) else None
 
 
 def list_models(cache: Path | None = None) -> list[ModelInfo]:

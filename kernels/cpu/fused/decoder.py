@@ -12,7 +12,7 @@ from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
-from ramet.kernels.cpu.fused.memory import Room, zeros
+from ramet.kernels.cpu.fused.memory import Room, scattered_zeros, zeros
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
 from ramet.kernels.cpu.fused.team import the_team
@@ -116,12 +116,12 @@ class Decoder:
         """K, V and final rows."""
         shape, padded = self.shape, self._padded
         size = (shape.num_layers, 2, shape.kv_heads, padded, blocks * 16)
-        pool = zeros(size, torch.bfloat16)
+        pool = scattered_zeros(size, torch.bfloat16)
         first, part = self._keep("pool", pool), pool[0, 0].numel() * pool.itemsize
         for number in range(shape.num_layers):
             self._layers[number, Layer.KEYS] = first + 2 * number * part
             self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
-        final = zeros((num_slots, shape.hidden), torch.float32)
+        final = scattered_zeros((num_slots, shape.hidden), torch.float32)
         self._job[Job.FINAL] = self._keep("final", final)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:

@@ -1,15 +1,9 @@
 """Numba, set up in one place: how kernels are compiled, where their code is kept, what this
-processor has.
-
-Numba keeps compiled code by the function's own file alone, so the folder's name is a hash of all
-sources of this room: a change anywhere compiles everything again.
-"""
+processor has."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +13,7 @@ import numba.core.codegen
 from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 
+from ramet.kernels.code_folder import open_folder
 from ramet.kernels.cpu.fused.code_files import CodeCache
 from ramet.kernels.cpu.fused.parts import PartCompiler
 
@@ -42,15 +37,15 @@ def keep_code_in(folder: Path) -> bool:
     To be called before the kernels' files are imported; without it they are compiled again by
     each process. Processes may share the folder, also when they start at once.
     """
-    place = folder / _hash_of_sources()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError:
-        return False
-    _Setup.folder = place
-    return True
+    opened = open_folder(folder)
+    if opened is not None:
+        _Setup.folder = opened
+    return opened is not None
+
+
+def code_folder() -> Path | None:
+    """Where compiled kernels are kept, if they are."""
+    return _Setup.folder
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,11 +88,3 @@ def has(feature: str) -> bool:
     if given is None:
         given = numba.core.codegen.get_host_cpu_features()
     return f"+{feature}" in given.split(",")
-
-
-def _hash_of_sources() -> str:
-    """Names the sources of all kernels and the compiler."""
-    digest = hashlib.sha256(f"{numba.__version__}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,10 @@ def _lead(control, kind, job):
         looks += 1
         if looks > 1000:
             give_way()
+
+
+KERNELS: tuple[Any, ...] = (_serve, _open, _lead)
+"""Each takes three int64."""
 
 
 class Team:

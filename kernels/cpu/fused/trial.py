@@ -10,8 +10,6 @@ from ramet.kernels.cpu.fused.jit import jit
 from ramet.kernels.cpu.fused.lanes import VNNI
 from ramet.kernels.cpu.fused.tile import INPUT_ROWS, PANEL, times_bytes
 from ramet.kernels.cpu.fused.weights import pack
-from ramet.kernels.decoder import DecoderShape, LayerTensors
-from ramet.kernels.draws import Draws
 
 
 @jit
@@ -39,38 +37,3 @@ def product_is_right() -> bool:
         if not np.allclose(c[:count], wanted[:count], rtol=1e-6, atol=0.1):
             return False
     return True
-
-
-def use_all() -> None:
-    """Run every kernel once, on a decoder of no use: what is compiled then stays in the folder."""
-    from ramet.kernels.cpu.fused import decoder, sampling
-
-    shape = DecoderShape(1, 32, 2, 1, 16, 32, 40, 1e-5)
-    square = torch.eye(32)
-    layer = LayerTensors(
-        input_norm=torch.ones(32),
-        qkv=torch.eye(64, 32),
-        qkv_bias=None,
-        q_norm=None,
-        k_norm=None,
-        output=square,
-        mlp_norm=torch.ones(32),
-        gate_up=torch.eye(64, 32),
-        down=square,
-        window=None,
-    )
-    model = decoder.Decoder(
-        shape, [layer], torch.eye(40, 32), torch.ones(32), None, _no_turn, num_slots=16, threads=1
-    )
-    items = np.array([[0], [1], [0], [1], [0]], dtype=np.int64)
-    model.forward([0], [0], [0], items)
-    logits, first = model.logits([0]), torch.tensor([0])
-    sampling.greedy(logits, [0])
-    asked = torch.tensor([[1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
-    half = torch.tensor([[0.5]], dtype=torch.float64)
-    sampling.draw(logits, Draws(first, asked, half, torch.zeros((0, 2), dtype=torch.int64)))
-
-
-def _no_turn(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    table = torch.ones(len(positions), 16)
-    return table, torch.zeros_like(table)

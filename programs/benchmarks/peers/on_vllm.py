@@ -77,7 +77,6 @@ class Vllm:
                     temperature=step["temperature"],
                     max_tokens=step["max_tokens"],
                     n=step["n"],
-                    seed=call.seed if step["temperature"] else None,
                     ignore_eos=schema is None,
                     structured_outputs=structured,
                 )

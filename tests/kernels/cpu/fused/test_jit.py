@@ -188,3 +188,27 @@ def test_without_kernels_another_dtype_is_announced_once(tmp_path, how, environm
     assert printed[2].startswith('dtype="int8": ' + reason)
     (said,) = err.splitlines()
     assert f"runs in {printed[1]}: {reason}" in said
+
+
+UNKEPT = """
+from ramet.runtime.config import RuntimeConfig
+from ramet.runtime.engine import Engine
+for dtype in ("float32", "float64"):
+    Engine.build(RuntimeConfig(model="tiny", pool_tokens=256, dtype=dtype))
+"""
+
+
+def test_a_folder_that_can_not_be_written_is_named_once(tmp_path):
+    (tmp_path / "file").touch()
+    process = start(UNKEPT, RAMET_CACHE=str(tmp_path / "file"))
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, ""), err
+    (said,) = err.splitlines()
+    assert f"{tmp_path / 'file' / 'kernels'} can't be written" in said
+    assert "RAMET_CACHE" in said
+
+
+def test_nothing_is_said_where_there_is_nothing_to_keep(tmp_path):
+    (tmp_path / "file").touch()
+    process = start(UNKEPT, RAMET_CACHE=str(tmp_path / "file"), NUMBA_DISABLE_JIT="1")
+    assert process.communicate(timeout=120) == ("", "")
