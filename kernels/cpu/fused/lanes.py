@@ -103,9 +103,10 @@ class Code:
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, arguments)
 
-    def prefetch(self, address: Any) -> None:
-        """Ask for the cache line at an address, which need not be readable."""
-        read, near, data = (ir.Constant(I32, value) for value in (0, 3, 1))
+    def prefetch(self, address: Any, level: int = 1) -> None:
+        """Ask for the cache line at an address, which need not be readable; `level` 2: to have it
+        in the second cache only."""
+        read, near, data = (ir.Constant(I32, value) for value in (0, 4 - level, 1))
         place = self.pointer(address, I8)
         self.call("llvm.prefetch.p0", ir.VoidType(), place, read, near, data)
 

@@ -169,7 +169,10 @@ def _panel(line, first, last, panel, scratch):
             )  # fmt: skip
         else:
             steps = groups if VNNI else inputs // 2
-            times_bytes(rows, at, a_stride, here, b_stride, steps, scratch, 4 * PANEL, 0)
+            # While the last rows are multiplied, nothing but the next panel is to be read.
+            late = first < row >= last - 2 * INPUT_ROWS and 2 * rows > INPUT_ROWS
+            beyond = 2 * b_stride if late else 0
+            times_bytes(rows, at, a_stride, here, b_stride, steps, scratch, 4 * PANEL, beyond)
         _put(line, scratch, rows, row, panel)
 
 

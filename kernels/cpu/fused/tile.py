@@ -107,7 +107,7 @@ def _ask_ahead(code: Code, columns: list[Any], b_stride: Any, step: Any, steps: 
 
 
 def _read_columns(
-    code: Code, stored: str, b: Any, b_stride: Any, step: Any, steps: Any
+    code: Code, stored: str, b: Any, b_stride: Any, step: Any, steps: Any, beyond: Any
 ) -> list[Any]:
     """The columns of a step."""
     size, read = _STORED[stored]
@@ -117,6 +117,8 @@ def _read_columns(
     ]
     if stored == "bytes":
         _ask_ahead(code, addresses, b_stride, step, steps)
+        for address in addresses:
+            code.prefetch(code.builder.add(address, beyond), level=2)
     return [read(code, address) for address in addresses]
 
 
@@ -152,17 +154,17 @@ def _tile(rows: int, stored: str) -> Any:
     places = [(row, column) for row in range(rows) for column in range(_COLUMNS)]
 
     def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        a, a_stride, b, b_stride, steps, c, c_stride, adds = arguments
-        code = Code(builder)
+        a, a_stride, b, b_stride, steps, c, c_stride, last = arguments
+        code, adds = Code(builder), builder.icmp_signed("!=", last, ir.Constant(I64, 0))
         starts = [code.at(a, code.times(a_stride, row)) for row in range(rows)]
         outputs = [
             code.at(code.at(c, code.times(c_stride, row)), 4 * LANES * column)
             for row, column in places
         ]
-        before = [
-            builder.select(adds, code.load(output, FLOATS, 4), code.floats(0.0))
-            for output in outputs
-        ]
+        before = [code.floats(0.0)] * len(places)
+        if stored != "bytes":
+            there = [code.load(output, FLOATS, 4) for output in outputs]
+            before = [builder.select(adds, *both) for both in zip(there, before, strict=True)]
         first = [code.ints(0)] * (2 * len(places)) if whole else before
         entry, loop = builder.block, builder.append_basic_block("step")
         after = builder.append_basic_block("stored")
@@ -170,7 +172,7 @@ def _tile(rows: int, stored: str) -> Any:
         builder.position_at_end(loop)
         step = builder.phi(I64)
         sums = [builder.phi(start.type) for start in first]
-        columns = _read_columns(code, stored, b, b_stride, step, steps)
+        columns = _read_columns(code, stored, b, b_stride, step, steps, last)
         values = [code.at(start, code.times(step, len(columns[0]) * 4)) for start in starts]
         added = []
         for index, so_far in enumerate(sums):
@@ -187,17 +189,16 @@ def _tile(rows: int, stored: str) -> Any:
         builder.position_at_end(after)
         if whole:
             tails = [code.at(starts[row], code.times(steps, 8)) for row, _ in places]
-            joined = [
+            added = [
                 _joined(code, *parts) for parts in zip(tails, added[::2], added[1::2], strict=True)
             ]
-            added = [code.exactly("fadd", *pair) for pair in zip(before, joined, strict=True)]
         for output, value in zip(outputs, added, strict=True):
             code.store(value, output)
         return target.get_dummy_value()
 
     @intrinsic
-    def tile(_context, a, a_stride, b, b_stride, steps, c, c_stride, adds):
-        return types.void(*[types.int64] * 7, types.boolean), write
+    def tile(_context, a, a_stride, b, b_stride, steps, c, c_stride, last):
+        return types.void(*[types.int64] * 8), write
 
     return tile
 
@@ -209,32 +210,34 @@ def _panel(stored: str) -> Any:
     one, two, few, more, most = (tiles + tiles[-1:])[:5]
     third, fourth = heights[2:4]
 
-    def panel(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds):
+    def panel(rows, a, a_stride, b, b_stride, steps, c, c_stride, last):
         for column in range(0, 2, _COLUMNS):
             b_here, c_here = b + column * b_stride, c + column * (4 * LANES)
             if rows == 1:
-                one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+                one(a, a_stride, b_here, b_stride, steps, c_here, c_stride, last)
             elif rows == 2:
-                two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+                two(a, a_stride, b_here, b_stride, steps, c_here, c_stride, last)
             elif rows <= third:
-                few(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+                few(a, a_stride, b_here, b_stride, steps, c_here, c_stride, last)
             elif rows <= fourth:
-                more(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+                more(a, a_stride, b_here, b_stride, steps, c_here, c_stride, last)
             else:
-                most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, adds != 0)
+                most(a, a_stride, b_here, b_stride, steps, c_here, c_stride, last)
 
     panel.__name__ = panel.__qualname__ = stored
     return routine(panel)
 
 
 times_bytes = _panel("bytes")
-"""`(rows, a, a_stride, b, b_stride, steps, c, c_stride, adds)`: `C = A @ B`, or `C += A @ B` with
-`adds`, for 1 to `INPUT_ROWS` rows and 32 columns. `a`, `b`, `c` are addresses, strides bytes: of a
-row of A, of 16 columns of B, of a row of C (float32). `steps` is at least 1.
+"""`(rows, a, a_stride, b, b_stride, steps, c, c_stride, beyond)`: `C = A @ B` for 1 to `INPUT_ROWS`
+rows and 32 columns. `a`, `b`, `c` are addresses, strides bytes: of a row of A, of 16 columns of B,
+of a row of C (float32). `steps` is at least 1. What lies `beyond` bytes behind B, and will be read
+next, is asked for.
 
 The number of rows is rounded up to that of a tile, at most to the most: A must be readable and C
 writable that far."""
 times_shorts = _panel("shorts")
-"""As `times_bytes`, for 1 to `ROWS` rows."""
+"""As `times_bytes`, for 1 to `ROWS` rows, and in place of `beyond` `adds`: unless it is 0,
+`C += A @ B`."""
 times_floats = times_bytes if VNNI else _panel("floats")
-"""As `times_bytes`; nothing is stored so with `VNNI`."""
+"""As `times_shorts`, for 1 to `INPUT_ROWS` rows; nothing is stored so with `VNNI`."""
