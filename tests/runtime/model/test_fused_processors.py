@@ -22,7 +22,8 @@ FILES += [
 FORKS = ["1-1", "15-16", "64-1"]
 CHOSEN = ["each_family", "prefill_chunk", *(f"(forks and {case})" for case in FORKS)]
 CHOSEN += ["(same_to_the_bit and 1)", "(alone_or_in_a_batch and 3-None)"]
-CHOSEN += ["beside_any_others", "integers_are_exact", "fractions", "test_gated_products", "(test_products and 2)"]
+CHOSEN += ["beside_any_others", "integers_are_exact", "fractions"]
+CHOSEN += ["test_gated_products", "(test_products and 2)"]
 
 PROCESSORS = {
     "no AVX-512": ("haswell", "+sse2,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+popcnt"),
