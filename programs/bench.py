@@ -35,12 +35,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     names = ["frontend", "scheduler", "constrained", "steps", "start"]
     add("name", nargs="?", choices=names, help="a part of ramet, instead of the workloads")
-    add(
-        "--rounds",
-        type=int,
-        metavar="N",
-        help="rounds (3; --quick 1; parts 20, start 3)",
-    )
+    add("--rounds", type=int, metavar="N", help="rounds (3; --quick 1; parts 20, start 3)")
     several = {"action": "extend", "default": [], "nargs": "+"}
     add("--against", **several, metavar="PEER", help="transformers, llama-cpp, vllm, or a URL")
     add("--peer-python", **several, metavar="PATH", help="of llama-cpp and vllm, or PEER=PATH")
@@ -48,7 +43,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--quick", action="store_true", help="small sizes: under a minute beside transformers")
     add("--model", help="another model than the built-in one")
     add("--deadline", type=float, default=1200, metavar="S", help="seconds a peer may take (1200)")
-    add("--spin", type=int, metavar="N", help="GOMP_SPINCOUNT of peers (0: sleep; the faster)")
+    add("--spin", type=int, metavar="N", help="GOMP_SPINCOUNT of peers (0 or as usual)")
     add("--json", type=Path, metavar="FILE", help="write what was measured")
     add("--picture", type=Path, metavar="FILE.png", help="draw the ratios (needs matplotlib)")
     add("--markdown", type=Path, metavar="FILE", help="only print the tables of a --json FILE")

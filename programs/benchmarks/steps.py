@@ -120,11 +120,14 @@ def first_token(folder: Path, cache: Path) -> float:
 
 def start(rounds: int) -> None:
     """Print how long a start takes."""
+    gguf = cache_dir() / "gguf"
+    if not gguf.is_dir():
+        sys.exit(f"bench: {gguf} is not there; `ramet run` of any program fetches it")
     found = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             cache = Path(folder) / "cache"
-            shutil.copytree(cache_dir() / "gguf", cache / "gguf")
+            shutil.copytree(gguf, cache / "gguf")
             found.append([first_token(Path(folder), cache) for _ in range(2)])
     for name, goal, times in zip(
         ("first", "second"), (15, 5), zip(*found, strict=True), strict=True
