@@ -5,6 +5,7 @@ NumPy's zeros are both on Linux (it asks for large pages from 4 MB on); torch's 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 
@@ -33,7 +34,8 @@ def scattered_zeros(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         private["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, max(count, 1), **private)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        with contextlib.suppress(OSError):  # A kernel without large pages.
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)[:count].view(dtype).view(size)
 
 
