@@ -49,20 +49,46 @@ def write_kv(
     v_pool[slots] = v
 
 
-def quantise(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A float matrix `[out, in]` as int8 values and float32 scales, one for each output `[out]`.
+def hadamard(x: torch.Tensor) -> torch.Tensor:
+    """`x`, `[..., n]`, filled up with zeros to whole blocks of 64, each turned: multiplied by
+    Sylvester's Hadamard matrix of order 64 over 8, which is orthogonal and its own inverse.
 
-    Symmetric, per channel, round to nearest: the largest magnitude of a row becomes 127 (as in
-    LLM.int8(), Dettmers et al. 2022, without its outliers).
+    Products of turned rows are those of the rows, and no value of a block is far larger than the
+    others (QuaRot, Ashkboos et al. 2024). By the fast Walsh-Hadamard transform, in `x`'s dtype.
     """
-    wide = weight.float()
+    filled = torch.nn.functional.pad(x, (0, -x.shape[-1] % 64))
+    values = filled
+    for apart in (1, 2, 4, 8, 16, 32):
+        first, second = values.reshape(-1, 2, apart).unbind(1)
+        values = torch.stack((first + second, first - second), 1)
+    return values.reshape(filled.shape) / 8
+
+
+def quantise(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A float matrix `[out, in]`, turned, as int8 values `[out, in]`, `in` filled up to whole
+    blocks, and float32 scales, one for each output `[out]`.
+
+    Symmetric, per channel, round to nearest: the largest magnitude of a turned row becomes 127.
+    """
+    wide = hadamard(weight.float())
     largest = wide.abs().amax(1, keepdim=True)
-    factor = torch.where(largest > 0, 127.0 / largest, torch.zeros_like(largest))
+    factor = torch.where(largest > 0, torch.full_like(largest, 127.0) / largest, 0.0)
     return (wide * factor).round().to(torch.int8), (largest / 127.0).squeeze(1)
 
 
+def quantise_inputs(x: torch.Tensor) -> torch.Tensor:
+    """Rows, `[rows, in]`, turned and rounded as the products of bytes have them, float32 `[rows,
+    in]`, `in` filled up: each block to 127 steps of its largest magnitude, ties to even."""
+    wide = hadamard(x.float())
+    blocks = wide.view(len(x), -1, 64)
+    largest = blocks.abs().amax(-1, keepdim=True)
+    factor = torch.where(largest >= 2.0**-103, torch.full_like(largest, 127.0) / largest, 0.0)
+    return ((blocks * factor).round() * (largest / 127.0)).view(wide.shape)
+
+
 def quantised_linear(x: torch.Tensor, values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """`x @ (values * scales).T` in float32, for `x` `[rows, in]` and what `quantise` gives."""
+    """`x @ w.T` in float32, for `x` `[rows, in]`, turned (`hadamard` or `quantise_inputs`), and the
+    values and scales that `quantise` gives for `w`."""
     return x.float() @ values.float().t() * scales
 
 

@@ -11,6 +11,7 @@ from ramet.kernels.cpu.fused import linear
 from ramet.kernels.cpu.fused.fields import Linear
 from ramet.kernels.cpu.fused.inputs import row_bytes, store_row
 from ramet.kernels.cpu.fused.jit import jit
+from ramet.kernels.cpu.fused.outputs import GATE
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.tile import INPUT_ROWS
 
@@ -40,7 +41,7 @@ def as_inputs(x):
 def multiply(x, matrix, mode, bias=None, before=None, threads=1):
     """What the mode makes of `x @ matrix.T`, float32; nothing around it may be written."""
     rows, inputs = x.shape
-    outputs = matrix.outputs // 2 if mode == linear.GATE else matrix.outputs
+    outputs = matrix.outputs // 2 if mode == GATE else matrix.outputs
     source = as_inputs(x)
     sentinel = torch.tensor(SENTINEL)
     to = sentinel.repeat(rows + 2, outputs + 3)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from ramet.kernels.cpu.fused import attention, linear
+from ramet.kernels.cpu.fused import attention, linear, outputs
 from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
@@ -105,7 +105,7 @@ class Decoder:
         if head is not None:
             ends = self._keep_matrix("head", pack(head, "head", self._weights))
         line = self._linears[-1]
-        line[Linear.MODE], line[Linear.INPUTS] = linear.STORE, self.shape.hidden
+        line[Linear.MODE], line[Linear.INPUTS] = outputs.STORE, self.shape.hidden
         line[Linear.VALUES], line[Linear.SCALES] = ends
         line[Linear.OUTPUTS] = self.shape.vocab
         line[Linear.TO_STRIDE] = 4 * self.shape.vocab
@@ -135,22 +135,22 @@ class Decoder:
             line[place] = self._keep_floats(f"layers.{number}.{name}", getattr(layer, name))
         bias = self._keep_floats(f"layers.{number}.qkv_bias", layer.qkv_bias)
         kinds = (
-            (Layer.QKV, layer.qkv, linear.BIAS if bias else linear.STORE),
-            (Layer.OUTPUT, layer.output, linear.ADD),
-            (Layer.GATE_UP, layer.gate_up, linear.GATE),
-            (Layer.DOWN, layer.down, linear.ADD),
+            (Layer.QKV, layer.qkv, outputs.BIAS if bias else outputs.STORE),
+            (Layer.OUTPUT, layer.output, outputs.ADD),
+            (Layer.GATE_UP, layer.gate_up, outputs.GATE),
+            (Layer.DOWN, layer.down, outputs.ADD),
         )
         for index, (place, weight, mode) in enumerate(kinds):
             product = self._linears[4 * number + index]
             line[place] = product.ctypes.data
             name = f"layers.{number}.{place.name.lower()}"
-            matrix = (pack_gated if mode == linear.GATE else pack)(weight, name, self._weights)
+            matrix = (pack_gated if mode == outputs.GATE else pack)(weight, name, self._weights)
             product[Linear.MODE] = mode
             product[Linear.VALUES], product[Linear.SCALES] = self._keep_matrix(name, matrix)
             product[Linear.INPUTS], product[Linear.OUTPUTS] = matrix.inputs, matrix.outputs
             product[Linear.BIAS] = bias
             product[Linear.TO_STRIDE] = 4 * matrix.outputs
-            if mode == linear.GATE:
+            if mode == outputs.GATE:
                 product[Linear.TO_STRIDE] = 4 * self.shape.inner
         window = layer.window or 0
         if window not in self._windows:

@@ -1,73 +1,93 @@
-"""Rows that linear layers multiply with packed weights.
+"""Rows that linear layers multiply with packed weights, in turned blocks (`hadamard`).
 
-With `VNNI` a row is integers of 16 bits with one scale, its largest magnitude over 32,512: a plane
-of high bytes, a plane of low ones, both signed, and a tail of three numbers. All products with
-int8 weights and their sums are then exact, in any order. Elsewhere a row is float32.
+With `VNNI` a block is 64 signed bytes and two numbers, one scale among them, the largest magnitude
+over 127: the products with int8 weights and their sums over a block are exact, in any order.
+Elsewhere a block is 64 float32.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from ramet.kernels.cpu.fused.hadamard import BLOCK, blocks_of, load_block, turn_block, turned
 from ramet.kernels.cpu.fused.jit import inlined
-from ramet.kernels.cpu.fused.lanes import VNNI, f32_array, float_of, i8_array, i32_array, routine
+from ramet.kernels.cpu.fused.lanes import BYTES, F32, I32, INTS, LANES, VNNI, Code, routine
 
-GROUP = 4 if VNNI else 1
-"""Inputs that lie together in packed weights, and of which a row has whole numbers."""
-LARGEST = 127 * 256
-"""The largest integer, of which the high byte is 127."""
-_MAGNITUDE = np.int32(0x7FFFFFFF)
+BLOCK_BYTES = BLOCK + 8 if VNNI else 4 * BLOCK
+"""Bytes of a block: with `VNNI` its values, -128 times their sum, int32, and the scale, float32."""
+SUM, SCALE = BLOCK, BLOCK + 4
+"""Where these two are."""
+MAGNITUDE = 0x7FFFFFFF
 """The bits of a float32 but its sign."""
-_INFINITE = np.int32(0x7F800000)
+INFINITE = 0x7F800000
 """Those of infinity; NaN has more."""
-_TAIL = 12
-"""Bytes behind the planes: the sums of both, int32, and the scale."""
+_LEAST = 0x0D800000
+"""Those of 2**-100: a block without larger values is zero, as 127 over them may be infinite."""
+_ROUND = 12582912.0
+"""1.5 * 2**23. What it is added to is rounded to a whole number, ties to even: the last bits."""
+_ROUND_BITS = 0x4B400000
 
 
 def row_bytes(inputs: int) -> int:
     """Bytes of a row."""
-    return 2 * (-(-inputs // GROUP) * GROUP) + _TAIL if VNNI else 4 * inputs
+    return blocks_of(inputs) * BLOCK_BYTES
 
 
 @inlined
 def bytes_of_row(inputs):
     """`row_bytes`, for kernels."""
-    if VNNI:
-        return 2 * ((inputs + GROUP - 1) // GROUP * GROUP) + _TAIL
-    return 4 * inputs
+    return (inputs + BLOCK - 1) // BLOCK * BLOCK_BYTES
+
+
+@intrinsic
+def _store_bytes(_context: Any, source: Any, count: Any, target: Any) -> Any:
+    """Write a block of bytes; one with a value that isn't finite gets a scale that is NaN."""
+
+    def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        source, count, target = arguments
+        code = Code(builder)
+        vectors = turned(code, load_block(code, source, count))
+        # What is finite is ordered as its bits are.
+        sizes = [
+            builder.and_(builder.bitcast(vector, INTS), code.ints(MAGNITUDE)) for vector in vectors
+        ]
+        most = sizes[0]
+        for size in sizes[1:]:
+            most = builder.select(builder.icmp_signed(">", size, most), size, most)
+        most = code.call("llvm.vector.reduce.smax.v16i32", I32, most)
+        some = builder.icmp_signed(">=", most, ir.Constant(I32, _LEAST))
+        largest, zero = builder.bitcast(most, F32), ir.Constant(F32, 0.0)
+        quotient = builder.fdiv(ir.Constant(F32, 127.0), largest, flags=("nsz",))
+        factor = code.splat(builder.select(some, quotient, zero))
+        total = code.ints(0)
+        for index, vector in enumerate(vectors):
+            whole = code.exactly("fmul", vector, factor)
+            bits = builder.bitcast(code.exactly("fadd", whole, code.floats(_ROUND)), INTS)
+            code.store(builder.trunc(bits, BYTES), code.at(target, LANES * index), 4)
+            total = builder.add(total, builder.sub(bits, code.ints(_ROUND_BITS)))
+        total = code.call("llvm.vector.reduce.add.v16i32", I32, total)
+        code.store(builder.mul(total, ir.Constant(I32, -128)), code.at(target, SUM))
+        # An eighth, as `turned` leaves it out; exact.
+        scale = builder.fdiv(largest, ir.Constant(F32, 127.0 * 8), flags=("nsz",))
+        finite = builder.icmp_signed("<", most, ir.Constant(I32, INFINITE))
+        scale = builder.select(some, scale, zero)
+        scale = builder.select(finite, scale, ir.Constant(F32, float("nan")))
+        code.store(scale, code.at(target, SCALE))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), write
 
 
 @routine
 def store_row(source, inputs, target):
-    """Write a float32 row as inputs; one that isn't finite gives NaN products."""
-    row = f32_array(source, (inputs,))
-    if not VNNI:
-        to = f32_array(target, (inputs,))
-        for j in range(inputs):
-            to[j] = row[j]
-        return
-    # What is finite is ordered as its bits are. LLVM makes vectors of this, not of a float's max().
-    bits, most = i32_array(source, (inputs,)), np.int32(0)
-    for j in range(inputs):
-        most = max(most, np.int32(bits[j] & _MAGNITUDE))
-    largest = float_of(np.uint32(most))
-    plane = (inputs + GROUP - 1) // GROUP * GROUP
-    high, low = i8_array(target, (plane,)), i8_array(target + plane, (plane,))
-    factor = np.float32(LARGEST) / largest if most > 0 else np.float32(0.0)
-    sum_high, sum_low = np.int32(0), np.int32(0)
-    # Each step is cast: Numba would compute it in 64 bits.
-    for j in range(inputs):
-        # Rounded away from zero at halves, as LLVM has vectors for it.
-        x = row[j] * factor
-        whole = np.int32(x + (np.float32(0.5) if x >= 0 else np.float32(-0.5)))
-        upper = np.int32(np.int32(whole + np.int32(128)) >> np.int32(8))
-        lower = np.int32(whole - np.int32(upper << np.int32(8)))
-        high[j], low[j] = upper, lower
-        sum_high = np.int32(sum_high + upper)
-        sum_low = np.int32(sum_low + lower)
-    for j in range(inputs, plane):
-        high[j], low[j] = 0, 0
-    sums, scale = i32_array(target + 2 * plane, (2,)), f32_array(target + 2 * plane + 8, (1,))
-    # The weights are stored as 128 more than they are.
-    sums[0], sums[1] = sum_high * np.int32(128), sum_low * np.int32(128)
-    scale[0] = largest / np.float32(LARGEST) if most < _INFINITE else np.float32(np.nan)
+    """Write a float32 row as inputs; what isn't finite gives products that aren't."""
+    for block in range((inputs + BLOCK - 1) // BLOCK):
+        here, to = source + 4 * BLOCK * block, target + BLOCK_BYTES * block
+        if VNNI:
+            _store_bytes(here, inputs - BLOCK * block, to)
+        else:
+            turn_block(here, inputs - BLOCK * block, to)

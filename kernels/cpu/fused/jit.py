@@ -50,7 +50,16 @@ def code_folder() -> Path | None:
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` at its first call, to run without the GIL."""
-    compiled = numba.njit(nogil=True, **_OPTIONS)(function)
+    return _kept(function, _OPTIONS)
+
+
+def jit_exactly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As `jit`, with each operation on floats as it is written."""
+    return _kept(function, {**_OPTIONS, "fastmath": False})
+
+
+def _kept(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    compiled = numba.njit(nogil=True, **options)(function)
     _keep_code_of(compiled, function)
     return compiled  # type: ignore[no-any-return]
 

@@ -147,6 +147,27 @@ class Code:
         return self.builder.bitcast(self.builder.shl(wide, self.ints(16)), FLOATS)
 
 
+def lanes_below(code: Code, count: Any, first: int = 0) -> Any:
+    """Which of the lanes, the first being number `first`, are among `count`, int64."""
+    kind = ir.VectorType(I64, LANES)
+    numbers = ir.Constant(kind, list(range(first, first + LANES)))
+    return code.builder.icmp_signed("<", numbers, code.splat(count))
+
+
+def load_some(code: Code, address: Any, lanes: Any) -> Any:
+    """Sixteen float32 at an address; zeros where `lanes` is false, and nothing is read there."""
+    place, align = code.pointer(address, FLOATS), ir.Constant(I32, 4)
+    name = f"llvm.masked.load.v{LANES}f32.p0"
+    return code.call(name, FLOATS, place, align, lanes, code.floats(0.0))
+
+
+def store_some(code: Code, values: Any, address: Any, lanes: Any) -> None:
+    """Write those of sixteen float32 where `lanes` is true."""
+    place, align = code.pointer(address, FLOATS), ir.Constant(I32, 4)
+    name = f"llvm.masked.store.v{LANES}f32.p0"
+    code.call(name, ir.VoidType(), values, place, align, lanes)
+
+
 @intrinsic
 def float_of(_context: Any, value: Any) -> Any:
     """The float32 of these bits, uint32."""

@@ -14,7 +14,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from ramet.kernels.cpu.fused.fields import NUM_LINEAR, Linear
-from ramet.kernels.cpu.fused.inputs import GROUP, bytes_of_row
+from ramet.kernels.cpu.fused.hadamard import BLOCK, blocks_of
+from ramet.kernels.cpu.fused.inputs import bytes_of_row
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import (
     DOT,
@@ -28,6 +29,7 @@ from ramet.kernels.cpu.fused.lanes import (
     routine,
     u16_array,
 )
+from ramet.kernels.cpu.fused.outputs import put
 from ramet.kernels.cpu.fused.phases import finish, take, wait
 from ramet.kernels.cpu.fused.tile import (
     INPUT_ROWS,
@@ -37,10 +39,6 @@ from ramet.kernels.cpu.fused.tile import (
     times_bytes,
     times_floats,
 )
-
-STORE, BIAS, ADD, GATE = 0, 1, 2, 3
-"""What becomes of a product: it is written to float32 rows, or so with a bias; it is added to them;
-or, of a matrix from `pack_gated`, silu(first) * second is written, float32."""
 
 CHUNK = 256
 """Most rows of a task: enough that unpacking a panel for them costs nothing."""
@@ -56,7 +54,7 @@ C_BYTES = INPUT_ROWS * PANEL * 4
 
 def scratch_bytes(inputs: int) -> int:
     """Bytes of scratch that a thread needs for matrices of so many inputs."""
-    return C_BYTES + (0 if VNNI else inputs * _UNPACKED)
+    return C_BYTES + (0 if VNNI else blocks_of(inputs) * BLOCK * _UNPACKED)
 
 
 @intrinsic
@@ -89,29 +87,6 @@ def activation(value):
 
 
 @inlined
-def exp2(x):
-    """2**x of a float32, relative error 2e-7; 2**-126 below that, 2**126 above it."""
-    x = min(max(x, np.float32(-126.0)), np.float32(126.0))
-    # Not floor(): LLVM makes vectors of this.
-    whole = np.int32(x + (np.float32(0.5) if x >= 0 else np.float32(-0.5)))
-    f = x - np.float32(whole)
-    p = np.float32(1.5353362e-4)
-    p = p * f + np.float32(1.3398874e-3)
-    p = p * f + np.float32(9.6184372e-3)
-    p = p * f + np.float32(5.5503324e-2)
-    p = p * f + np.float32(2.4022648e-1)
-    p = p * f + np.float32(6.9314718e-1)
-    p = p * f + np.float32(1.0)
-    return p * float_of(np.uint32((whole + np.int32(127)) << np.int32(23)))
-
-
-@inlined
-def silu(x):
-    """x / (1 + exp(-x))."""
-    return x / (np.float32(1.0) + exp2(x * np.float32(-1.4426950408889634)))
-
-
-@inlined
 def _unpack(values, inputs, unpacked):
     """Unpack a panel, two blocks of `inputs` times 16 int8."""
     for step in range(inputs):  # of both blocks: they follow one another, here and there
@@ -119,41 +94,11 @@ def _unpack(values, inputs, unpacked):
 
 
 @inlined
-def _put(line, sums, rows, first_row, panel):
-    """Scale a tile's sums, `[rows, 32]`, and do with them what the mode says."""
-    mode, outputs, stride = line[Linear.MODE], line[Linear.OUTPUTS], line[Linear.TO_STRIDE]
-    c = f32_array(sums, (rows, PANEL))
-    s = f32_array(line[Linear.SCALES] + panel * (4 * PANEL), (PANEL,))
-    if mode == GATE:
-        count = min(LANES, outputs // 2 - panel * LANES)
-        out = line[Linear.TO] + panel * (LANES * 4)
-        for row in range(rows):
-            to = f32_array(out + (first_row + row) * stride, (LANES,))
-            for j in range(count):
-                to[j] = silu(c[row, j] * s[j]) * (c[row, LANES + j] * s[LANES + j])
-        return
-    count = min(PANEL, outputs - panel * PANEL)
-    out = line[Linear.TO] + panel * (4 * PANEL)
-    for row in range(rows):
-        x = f32_array(out + (first_row + row) * stride, (PANEL,))
-        if mode == ADD:
-            for j in range(count):
-                x[j] += c[row, j] * s[j]
-        else:
-            for j in range(count):
-                x[j] = c[row, j] * s[j]
-        if mode == BIAS:
-            b = f32_array(line[Linear.BIAS] + panel * (4 * PANEL), (PANEL,))
-            for j in range(count):
-                x[j] += b[j]
-
-
-@inlined
 def _panel(line, first, last, panel, scratch):
     """One panel for the rows `first` to `last - 1`."""
-    inputs = line[Linear.INPUTS]
-    groups = (inputs + GROUP - 1) // GROUP
-    a_stride, b_stride = bytes_of_row(inputs), groups * (LANES * GROUP)
+    blocks = (line[Linear.INPUTS] + BLOCK - 1) // BLOCK
+    inputs = blocks * BLOCK
+    a_stride, b_stride = bytes_of_row(inputs), inputs * LANES
     here = line[Linear.VALUES] + panel * 2 * b_stride
     unpacked = scratch + C_BYTES
     many = not VNNI and last - first > INPUT_ROWS
@@ -168,12 +113,12 @@ def _panel(line, first, last, panel, scratch):
                 0,
             )  # fmt: skip
         else:
-            steps = groups if VNNI else inputs // 2
+            steps = blocks if VNNI else inputs // 2
             # While the last rows are multiplied, nothing but the next panel is to be read.
             late = first < row >= last - 2 * INPUT_ROWS and 2 * rows > INPUT_ROWS
             beyond = 2 * b_stride if late else 0
             times_bytes(rows, at, a_stride, here, b_stride, steps, scratch, 4 * PANEL, beyond)
-        _put(line, scratch, rows, row, panel)
+        put(line, scratch, rows, row, panel)
 
 
 @inlined
@@ -183,7 +128,7 @@ def ahead_of(line_at, rows, thread, threads):
     line = i64_array(line_at, (NUM_LINEAR,))
     panels = (line[Linear.OUTPUTS] + PANEL - 1) // PANEL
     first, last = panels * thread // threads, panels * (thread + 1) // threads
-    size = PANEL * ((line[Linear.INPUTS] + GROUP - 1) // GROUP * GROUP)
+    size = PANEL * ((line[Linear.INPUTS] + BLOCK - 1) // BLOCK * BLOCK)
     start = line[Linear.VALUES] + first * size
     return start, start + (min((last - first) * size, AHEAD) if rows <= ROWS else 0)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ramet.kernels.cpu.fused.attention import write
-from ramet.kernels.cpu.fused.inputs import GROUP
+from ramet.kernels.cpu.fused.hadamard import BLOCK, GROUP, turn_back
 from ramet.kernels.cpu.fused.jit import inlined
-from ramet.kernels.cpu.fused.lanes import LANES, VNNI, f32_array, u8_array
+from ramet.kernels.cpu.fused.lanes import LANES, f32_array
 from ramet.kernels.cpu.fused.linear import activation, activation_view
 from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES
 
@@ -15,15 +15,12 @@ from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES
 @inlined
 def embed(x, values, scales, hidden, token):
     """Write an embedding, a row of a packed matrix `[vocab, hidden]`, to `x`, float32."""
-    groups = (hidden + GROUP - 1) // GROUP
-    start = values + token // LANES * (LANES * GROUP * groups)
-    block = u8_array(start, (groups, LANES, GROUP))
+    blocks = (hidden + BLOCK - 1) // BLOCK
+    start = values + token // LANES * (LANES * BLOCK * blocks) + token % LANES * GROUP
     scale = f32_array(scales + token * 4, (1,))[0]
-    lane = token % LANES
-    row = f32_array(x, (hidden,))
-    for j in range(hidden):
-        value = block[j // GROUP, lane, j % GROUP]
-        row[j] = np.float32(np.int32(value) - 128 if VNNI else np.int8(value)) * scale
+    for block in range(blocks):
+        done = block * BLOCK
+        turn_back(start + done * LANES, scale, x + 4 * done, hidden - done)
 
 
 @inlined

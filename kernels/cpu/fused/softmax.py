@@ -44,7 +44,7 @@ _SCALES = has("avx512dq")
 _MINUS_INFINITY = float("-inf")
 
 
-def _weights(code: Code, x: Any, base: Any) -> Any:
+def exp2(code: Code, x: Any, base: Any) -> Any:
     """2^(x - base) for a whole number `base`, where that isn't above 2: within 3e-7 of it, zero
     for -inf, NaN for NaN.
 
@@ -153,7 +153,7 @@ def _weigh(vectors: int) -> Any:
         factor, base, total = code.splat(factor), code.splat(base), code.load(sums, FLOATS, 4)
         for index in range(vectors):
             score = code.load(code.at(scores, 4 * LANES * index), FLOATS, 4)
-            value = _weights(code, code.exactly("fmul", score, factor), base)
+            value = exp2(code, code.exactly("fmul", score, factor), base)
             place = code.at(weights, (2 if DOT else 4) * LANES * index)
             code.store(_activations(code, value), place)
             # One after the other: in this order they are added wherever a tile begins.

@@ -165,7 +165,7 @@ def test_no_rows_and_no_slots(forest):
 def test_an_overflow_stays_with_its_own_rows(forest):
     config = tiny_config()
     _, weights = fused(config)
-    weights["model.embed_tokens.weight"][7] = 3e38
+    weights["model.embed_tokens.weight"][7, 3] = 3e38
     ours, _ = fused(config, weights)
     trees = forest(SLOTS)
     broken, sound = trees.grow(None, [7, 1, 2]), trees.grow(None, [5, 1, 2])

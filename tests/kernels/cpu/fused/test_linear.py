@@ -9,12 +9,13 @@ import torch
 from fused_linear import multiply
 
 from ramet.kernels import reference
-from ramet.kernels.cpu.fused.linear import ADD, BIAS, GATE, STORE
+from ramet.kernels.cpu.fused.lanes import VNNI
+from ramet.kernels.cpu.fused.outputs import ADD, BIAS, GATE, STORE
 from ramet.kernels.cpu.fused.weights import pack, pack_gated
 
 ROWS = [1, 2, 3, 6, 7, 13, 14, 15, 28, 29, 64, 255, 256, 257, 300]
 OUTPUTS = [1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 97, 100]
-INPUTS = [2, 4, 6, 30, 32, 64, 66, 130, 256, 574, 600]
+INPUTS = [1, 2, 5, 6, 30, 32, 64, 66, 130, 256, 574, 600]
 
 
 def shapes(rows, count=3):
@@ -23,12 +24,11 @@ def shapes(rows, count=3):
 
 
 def products(x, weight):
-    """The products in float64, and what rounding to 16 bits and the sums' order may change."""
+    """The products of what is stored in float64, and what the order of float32 sums may change."""
     values, scales = reference.quantise(weight)
-    got = x.double() @ values.double().t() * scales
-    rounding = x.abs().amax(1, keepdim=True).double() * (0.51 / 32512)
-    size = (1e-6 * x.abs().double() + rounding) @ values.double().abs().t()
-    return got, size * scales + 1e-30
+    turned = (reference.quantise_inputs(x) if VNNI else reference.hadamard(x)).double()
+    got = turned @ values.double().t() * scales
+    return got, 3e-6 * turned.abs() @ values.double().abs().t() * scales + 1e-30
 
 
 def close(got, wanted, slack):

@@ -11,11 +11,10 @@ from ramet.kernels.cpu.fused.weights import pack, pack_gated
 
 
 def unpacked(matrix):
-    """int8 `[16 * blocks, inputs]`, and the scales; what fills the inputs up is zero."""
-    blocks, zero = len(matrix.values), 128 if matrix.values.dtype == torch.uint8 else 0
-    values = matrix.values.transpose(1, 2).reshape(16 * blocks, -1).to(torch.int16) - zero
-    assert not values[:, matrix.inputs :].any()
-    return values[:, : matrix.inputs].to(torch.int8), matrix.scales
+    """The turned matrix, int8 `[16 * columns, inputs]`, inputs filled up, and the scales."""
+    columns, zero = len(matrix.values), 128 if matrix.values.dtype == torch.uint8 else 0
+    values = matrix.values.transpose(1, 2).reshape(16 * columns, -1).to(torch.int16) - zero
+    return values.to(torch.int8), matrix.scales
 
 
 def equal_to_reference(weight):
@@ -29,14 +28,17 @@ def equal_to_reference(weight):
     assert torch.equal(got_scales[:outputs], scales)
     assert not got[outputs:].any()
     assert not got_scales[outputs:].any()
-    products = wanted.float() * scales.unsqueeze(1)
-    assert torch.equal(matrix.dequantised()[:outputs], products)
+    products = reference.hadamard(wanted.float() * scales.unsqueeze(1))
+    assert torch.equal(matrix.dequantised()[:outputs], products[:, : weight.shape[1]])
+    # A turned row has the length of the row, and no value above it.
+    step = weight.float().norm(dim=1) / 127
+    assert bool(((matrix.dequantised()[:outputs] - weight).norm(dim=1) <= 6 * step).all())
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 100])
 def test_pack(outputs):
     torch.manual_seed(outputs)
-    for inputs in (2, 30, 64, 600):
+    for inputs in (1, 2, 30, 63, 64, 65, 600):
         equal_to_reference(torch.randn(outputs, inputs))
 
 
@@ -56,7 +58,7 @@ def test_ties_and_ends_are_rounded_as_by_the_reference():
 
 def test_many_magnitudes():
     torch.manual_seed(1)
-    exponents = torch.linspace(-36, 38, 100).unsqueeze(1)
+    exponents = torch.linspace(-36, 36, 100).unsqueeze(1)
     equal_to_reference((torch.rand(100, 64) * 2 - 1) * 10**exponents)
 
 
@@ -73,7 +75,7 @@ def test_one_huge_value():
     weight[3, 4], weight[17, 0] = 3.4e38, -3.4e38
     equal_to_reference(weight)
     values, scales = unpacked(pack(weight))
-    assert values[3].abs().tolist() == [0] * 4 + [127] + [0] * 5
+    assert values[3].abs().tolist() == [127] * 64
     assert torch.isfinite(scales).all()
 
 
@@ -83,7 +85,7 @@ def test_rows_next_to_nothing_are_next_to_nothing(size):
     values, scales = unpacked(pack(weight))
     product = values.float() * scales.unsqueeze(1)
     assert torch.isfinite(product).all()
-    assert float(product.abs().max()) <= 1.1 * size
+    assert float(product.abs().max()) <= 8.8 * size
 
 
 @pytest.mark.parametrize("inner", [1, 5, 16, 17, 31, 48, 50])
@@ -96,10 +98,10 @@ def test_pack_gated(inner):
     blocks = -(-inner // 16)
     assert len(matrix.values) == 2 * blocks
     values, scales = unpacked(matrix)
-    values, scales = values.view(blocks, 2, 16, 34), scales.view(blocks, 2, 16)
+    values, scales = values.view(blocks, 2, 16, 64), scales.view(blocks, 2, 16)
     for half in range(2):
         rows = slice(half * inner, (half + 1) * inner)
-        got, got_scales = values[:, half].reshape(-1, 34), scales[:, half].reshape(-1)
+        got, got_scales = values[:, half].reshape(-1, 64), scales[:, half].reshape(-1)
         assert torch.equal(got[:inner], wanted[rows])
         assert torch.equal(got_scales[:inner], wanted_scales[rows])
         assert not got[inner:].any()
@@ -119,7 +121,6 @@ def test_what_is_not_finite_is_refused_by_name(packing, broken):
         packing(torch.full((4, 4), 1e300, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("packing", [pack, pack_gated])
-def test_an_odd_number_of_inputs_is_refused(packing):
-    with pytest.raises(ValueError, match=r"^head: 7 inputs; .*even"):
-        packing(torch.randn(4, 7), "head")
+def test_values_that_turning_makes_too_large_are_refused():
+    with pytest.raises(ValueError, match=r"^head: .*finite"):
+        pack(torch.full((4, 64), 3e38), "head")
