@@ -27,6 +27,8 @@ _SIZE = _STEPS * _STEP_BYTES
 AHEAD = 1024
 """Bytes by which weights are asked for before they are read. A core that reads them from memory for
 one row gets 16 GB/s instead of 13.5; 512 to 4,096 are alike."""
+_UNROLLED = 4
+"""Steps that are written out one after the other."""
 ROWS = 7
 """Most rows of a tile. With 32 registers of 16 numbers: 7 x 2 sums of a block and as many of all,
 2 columns of weights, four bytes of a row."""
@@ -50,12 +52,33 @@ def ask_ahead(code: Code, columns: list[Any], b_stride: Any, late: Any, size: in
             code.prefetch(code.at(start, AHEAD + offset))
 
 
-def _block(code: Code, rows: list[Any], columns: list[Any], so_far: list[Any], beyond: Any) -> Any:
-    """The sums and a block's products: `rows` and `columns` are addresses, `so_far` has the rows'
-    sums, those of a row side by side."""
+def _loop(code: Code, count: Any, first: list[Any], body: Any) -> list[Any]:
+    """`count` times, at least once, `body(number, values)`, which gives the next values; the last
+    ones."""
     builder = code.builder
-    sums = [code.splat(code.load(code.at(row, SUM), I32, 4)) for row in rows for _ in columns]
-    for step in range(_STEPS):
+    before, loop = builder.block, builder.append_basic_block("loop")
+    after = builder.append_basic_block("after")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    number, *values = [builder.phi(value.type) for value in (count, *first)]
+    last = body(number, values)
+    following = code.at(number, 1)
+    for phi, start, next_one in zip(
+        [number, *values], [ir.Constant(I64, 0), *first], [following, *last], strict=True
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(next_one, builder.block)
+    builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
+    builder.position_at_end(after)
+    return last
+
+
+def _add_steps(
+    code: Code, rows: list[Any], columns: list[Any], beyond: Any, sums: list[Any]
+) -> list[Any]:
+    """The sums and the products of `_UNROLLED` steps at these addresses."""
+    builder, sums = code.builder, list(sums)
+    for step in range(_UNROLLED):
         here = [code.at(column, step * _STEP_BYTES) for column in columns]
         for address in here:
             code.prefetch(builder.add(address, beyond), level=2)
@@ -66,11 +89,7 @@ def _block(code: Code, rows: list[Any], columns: list[Any], so_far: list[Any], b
                 index = number * len(columns) + column
                 name = "llvm.x86.avx512.vpdpbusd.512"
                 sums[index] = code.call(name, INTS, sums[index], weight, four)
-    scales = [code.splat(code.load(code.at(row, SCALE), F32, 4)) for row in rows]
-    return [
-        code.fma(builder.sitofp(whole, FLOATS), scales[index // len(columns)], before)
-        for index, (whole, before) in enumerate(zip(sums, so_far, strict=True))
-    ]
+    return sums
 
 
 def tile(rows: int) -> Any:
@@ -80,26 +99,30 @@ def tile(rows: int) -> Any:
     def write(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         a, a_stride, b, b_stride, blocks, c, c_stride, beyond = arguments
         code = Code(builder)
-        entry, loop = builder.block, builder.append_basic_block("block")
-        after = builder.append_basic_block("stored")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        block = builder.phi(I64)
-        sums = [builder.phi(FLOATS) for _ in places]
-        from_b = code.at(b, code.times(block, _SIZE))
-        columns = [code.at(from_b, code.times(b_stride, column)) for column in range(COLUMNS)]
-        from_a = code.at(a, code.times(block, BLOCK_BYTES))
-        starts = [code.at(from_a, code.times(a_stride, row)) for row in range(rows)]
-        late = builder.icmp_signed(">=", code.at(block, AHEAD // _SIZE), blocks)
-        ask_ahead(code, columns, b_stride, late, _SIZE)
-        added = _block(code, starts, columns, sums, beyond)
-        following = code.at(block, 1)
-        first = [ir.Constant(I64, 0), *[code.floats(0.0)] * len(places)]
-        for phi, start, next_one in zip([block, *sums], first, [following, *added], strict=True):
-            phi.add_incoming(start, entry)
-            phi.add_incoming(next_one, loop)
-        builder.cbranch(builder.icmp_signed("<", following, blocks), loop, after)
-        builder.position_at_end(after)
+
+        def add_block(block: Any, so_far: list[Any]) -> list[Any]:
+            from_b = code.at(b, code.times(block, _SIZE))
+            columns = [code.at(from_b, code.times(b_stride, column)) for column in range(COLUMNS)]
+            from_a = code.at(a, code.times(block, BLOCK_BYTES))
+            starts = [code.at(from_a, code.times(a_stride, row)) for row in range(rows)]
+            late = builder.icmp_signed(">=", code.at(block, AHEAD // _SIZE), blocks)
+
+            def add_steps(part: Any, sums: list[Any]) -> list[Any]:
+                its_rows = [code.at(start, code.times(part, 4 * _UNROLLED)) for start in starts]
+                size = _UNROLLED * _STEP_BYTES
+                its_columns = [code.at(column, code.times(part, size)) for column in columns]
+                ask_ahead(code, its_columns, b_stride, late, size)
+                return _add_steps(code, its_rows, its_columns, beyond, sums)
+
+            sums = [code.splat(code.load(code.at(starts[row], SUM), I32, 4)) for row, _ in places]
+            sums = _loop(code, ir.Constant(I64, _STEPS // _UNROLLED), sums, add_steps)
+            scales = [code.splat(code.load(code.at(start, SCALE), F32, 4)) for start in starts]
+            return [
+                code.fma(builder.sitofp(whole, FLOATS), scales[row], before)
+                for whole, before, (row, _) in zip(sums, so_far, places, strict=True)
+            ]
+
+        added = _loop(code, blocks, [code.floats(0.0)] * len(places), add_block)
         for (row, column), value in zip(places, added, strict=True):
             output = code.at(code.at(c, code.times(c_stride, row)), 4 * LANES * column)
             code.store(value, output)
