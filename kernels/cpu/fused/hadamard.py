@@ -32,7 +32,6 @@ BLOCK = 64
 GROUP = 4 if VNNI else 1
 """Inputs of a packed matrix that lie side by side."""
 _VECTORS = BLOCK // LANES
-_SIGN = -0x80000000
 
 
 def blocks_of(inputs: int) -> int:
@@ -46,11 +45,10 @@ def turned(code: Code, vectors: list[Any]) -> list[Any]:
     builder = code.builder
     for apart in (1, 2, 4, 8):
         order = ir.Constant(INTS, [lane ^ apart for lane in range(LANES)])
-        signs = ir.Constant(INTS, [_SIGN if lane & apart else 0 for lane in range(LANES)])
+        signs = ir.Constant(FLOATS, [-1.0 if lane & apart else 1.0 for lane in range(LANES)])
         for index, vector in enumerate(vectors):
             others = builder.shuffle_vector(vector, vector, order)
-            own = builder.xor(builder.bitcast(vector, INTS), signs)
-            vectors[index] = code.exactly("fadd", others, builder.bitcast(own, FLOATS))
+            vectors[index] = code.fma(vector, signs, others)
     for apart in (1, 2):
         vectors = [
             code.exactly("fsub", vectors[i ^ apart], vectors[i])

@@ -148,10 +148,9 @@ class Code:
 
 
 def lanes_below(code: Code, count: Any, first: int = 0) -> Any:
-    """Which of the lanes, the first being number `first`, are among `count`, int64."""
-    kind = ir.VectorType(I64, LANES)
-    numbers = ir.Constant(kind, list(range(first, first + LANES)))
-    return code.builder.icmp_signed("<", numbers, code.splat(count))
+    """Which of the lanes, the first being number `first`, are among `count`, below 2**31."""
+    numbers = ir.Constant(INTS, list(range(first, first + LANES)))
+    return code.builder.icmp_signed("<", numbers, code.splat(code.builder.trunc(count, I32)))
 
 
 def load_some(code: Code, address: Any, lanes: Any) -> Any:

@@ -144,6 +144,23 @@ def _highest(vectors: int, masked: bool) -> Any:
     return highest_of
 
 
+@intrinsic
+def any_above_64(_context: Any, scores: Any, factor: Any, limit: Any) -> Any:
+    """Whether any of the 64 scores at an address, times a positive factor, is above the limit; NaN
+    may count or not."""
+
+    def write(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        scores, factor, limit = arguments
+        code = Code(builder)
+        values = [code.load(code.at(scores, 4 * LANES * index), FLOATS, 4) for index in range(4)]
+        highest = _larger(code, _larger(code, *values[:2]), _larger(code, *values[2:]))
+        highest = code.exactly("fmul", highest, code.splat(factor))
+        above = builder.fcmp_ordered(">", highest, code.splat(limit))
+        return builder.icmp_unsigned("!=", builder.bitcast(above, I16), ir.Constant(I16, 0))
+
+    return types.boolean(types.int64, types.float32, types.float32), write
+
+
 def _weigh(vectors: int) -> Any:
     """Turns so many vectors of scores into weights."""
 
