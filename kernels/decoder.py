@@ -60,7 +60,7 @@ class Decoder(Protocol):
         items: IntArray,
         gathered: list[tuple[int, int]] | None = None,
     ) -> None:
-        """Compute rows, at least one: their K, V and final rows are then at their slots.
+        """Compute rows, at least one: their K, V and what `logits` reads are then at their slots.
 
         `items` and `gathered` are what `AttentionPlan` calls `host_items` and `gathered`. Raises
         ValueError if a row sees no key.

@@ -113,7 +113,7 @@ class Decoder:
         job[Job.FINAL_NORM] = self._keep_floats("final_norm", final_norm)
 
     def _make_pool(self, num_slots: int, blocks: int) -> None:
-        """K, V and final rows."""
+        """K, V and the rows that logits go on from."""
         shape, padded = self.shape, self._padded
         size = (shape.num_layers, 2, shape.kv_heads, padded, blocks * 16)
         pool = scattered_zeros(size, torch.bfloat16)
@@ -121,8 +121,8 @@ class Decoder:
         for number in range(shape.num_layers):
             self._layers[number, Layer.KEYS] = first + 2 * number * part
             self._layers[number, Layer.VALUES] = first + (2 * number + 1) * part
-        final = scattered_zeros((num_slots, shape.hidden), torch.float32)
-        self._job[Job.FINAL] = self._keep("final", final)
+        kept = scattered_zeros((num_slots, shape.hidden), torch.float32)
+        self._job[Job.KEPT] = self._keep("kept", kept)
 
     def _pack_layer(self, number: int, layer: LayerTensors) -> None:
         line = self._layers[number]

@@ -47,8 +47,8 @@ class Job(enum.IntEnum):
     SIN = enum.auto()
     BLOCKS = enum.auto()
     """Blocks of 16 slots that the pool has, spare ones included."""
-    FINAL = enum.auto()
-    """Address of float32 `[slots, hidden]`: the rows after the last norm."""
+    KEPT = enum.auto()
+    """Address of float32 `[slots, hidden]`: the residual stream before the last layer's MLP."""
     X = enum.auto()
     """float32 `[capacity, hidden]`: the residual stream."""
     NORMS = enum.auto()

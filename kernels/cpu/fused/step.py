@@ -25,7 +25,7 @@ from ramet.kernels.cpu.fused.rows import (
 from ramet.kernels.cpu.fused.tile import ACTIVATION_BYTES, ROWS
 
 PHASES_PER_LAYER = 10
-EMBED, INPUT_NORM, PLACE, MLP_NORM, GATED, FINAL_NORM, GATHER = range(7)
+EMBED, INPUT_NORM, PLACE, MLP_NORM, GATED, KEEP, FETCH, FINAL_NORM = range(8)
 """Phases that do something to each row."""
 ROWS_PER_TASK = 4
 """Rows of a task of theirs."""
@@ -52,13 +52,19 @@ def _row(kind, job, layer, row):
     elif kind == GATED:
         gates, out = job[Job.GATES] + row * inner * 4, bytes_of_row(inner) * row
         store_row(gates, inner, job[Job.GATED] + out)
+    elif kind == FINAL_NORM:
+        normed = job[Job.NORMS] + row * hidden * 4
+        norm(x, job[Job.FINAL_NORM], hidden, eps, normed)
+        store_row(normed, hidden, job[Job.NORMED] + bytes_of_row(hidden) * row)
     else:
         slot = i64_array(job[Job.SLOTS] + row * 8, (1,))[0]
-        final = job[Job.FINAL] + slot * hidden * 4
-        if kind == FINAL_NORM:
-            norm(x, job[Job.FINAL_NORM], hidden, eps, final)
-        else:
-            store_row(final, hidden, job[Job.NORMED] + bytes_of_row(hidden) * row)
+        kept = f32_array(job[Job.KEPT] + slot * hidden * 4, (hidden,))
+        here = f32_array(x, (hidden,))
+        for j in range(hidden):
+            if kind == KEEP:
+                kept[j] = here[j]
+            else:
+                here[j] = kept[j]
 
 
 @inlined
@@ -136,35 +142,56 @@ def attention(job_at, layer_at, phase, thread, scratch):
 
 
 @inlined
+def _mlp(address, at, phase, thread, scratch):
+    """Four phases: the second half of the layer at `at`."""
+    job, layer = i64_array(address, (NUM_JOB,)), i64_array(at, (NUM_LAYER,))
+    rows, threads, size = job[Job.ROWS], job[Job.THREADS], job[Job.PHASE_BYTES]
+    each_row(MLP_NORM, address, at, layer[Layer.GATE_UP], phase, thread)
+    linear(layer[Layer.GATE_UP], phase + size, thread, threads, rows, scratch)
+    each_row(GATED, address, at, layer[Layer.DOWN], phase + 2 * size, thread)
+    linear(layer[Layer.DOWN], phase + 3 * size, thread, threads, rows, scratch)
+
+
+@inlined
 def step(address, thread):
-    """A thread's part of a step: all rows through all layers."""
+    """A thread's part of a step: all rows through all layers, up to the last one's MLP.
+
+    What comes after it is for rows alone whose logits somebody wants: most of a prompt's are never
+    asked for.
+    """
     job = i64_array(address, (NUM_JOB,))
     rows, threads, size = job[Job.ROWS], job[Job.THREADS], job[Job.PHASE_BYTES]
     scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
     at, phase = job[Job.LAYERS], job[Job.COUNTERS]
+    last = at + (job[Job.NUM_LAYERS] - 1) * 8 * NUM_LAYER
     each_row(EMBED, address, 0, job[Job.HEAD], phase, thread)
-    for _ in range(job[Job.NUM_LAYERS]):
+    phase += size
+    while True:
         layer = i64_array(at, (NUM_LAYER,))
-        qkv, gate_up, phase = layer[Layer.QKV], layer[Layer.GATE_UP], phase + size
+        qkv = layer[Layer.QKV]
         each_row(INPUT_NORM, address, at, qkv, phase, thread)
         linear(qkv, phase + size, thread, threads, rows, scratch)
         each_row(PLACE, address, at, layer[Layer.OUTPUT], phase + 2 * size, thread)
         attention(address, at, phase + 3 * size, thread, scratch)
         linear(layer[Layer.OUTPUT], phase + 5 * size, thread, threads, rows, scratch)
-        each_row(MLP_NORM, address, at, gate_up, phase + 6 * size, thread)
-        linear(gate_up, phase + 7 * size, thread, threads, rows, scratch)
-        each_row(GATED, address, at, layer[Layer.DOWN], phase + 8 * size, thread)
-        linear(layer[Layer.DOWN], phase + 9 * size, thread, threads, rows, scratch)
-        at, phase = at + 8 * NUM_LAYER, phase + (PHASES_PER_LAYER - 1) * size
-    each_row(FINAL_NORM, address, 0, job[Job.HEAD], phase + size, thread)
+        phase += 6 * size
+        if at == last:
+            break
+        _mlp(address, at, phase, thread, scratch)
+        at, phase = at + 8 * NUM_LAYER, phase + 4 * size
+    each_row(KEEP, address, 0, layer[Layer.GATE_UP], phase, thread)
 
 
 @inlined
 def logits(address, thread):
-    """A thread's part of logits: rows of the pool times the output head."""
+    """A thread's part of logits: rows that were kept go on from the last layer's MLP to the output
+    head."""
     job = i64_array(address, (NUM_JOB,))
+    size, head = job[Job.PHASE_BYTES], job[Job.HEAD]
     scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
-    phase, head = job[Job.COUNTERS], job[Job.HEAD]
-    each_row(GATHER, address, 0, head, phase, thread)
-    phase += job[Job.PHASE_BYTES]
-    linear(head, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)
+    at, phase = job[Job.LAYERS] + (job[Job.NUM_LAYERS] - 1) * 8 * NUM_LAYER, job[Job.COUNTERS]
+    gate_up = i64_array(at, (NUM_LAYER,))[Layer.GATE_UP]
+    each_row(FETCH, address, 0, gate_up, phase, thread)
+    _mlp(address, at, phase + size, thread, scratch)
+    each_row(FINAL_NORM, address, 0, head, phase + 5 * size, thread)
+    linear(head, phase + 6 * size, thread, job[Job.THREADS], job[Job.ROWS], scratch)

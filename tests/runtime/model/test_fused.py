@@ -156,6 +156,18 @@ def test_the_same_step_gives_the_same_bits(forest):
     assert torch.equal(found[0], found[2])
 
 
+def test_logits_are_the_same_whenever_and_beside_whatever_they_are_asked_for(forest):
+    ours, _ = fused(tiny_config())
+    trees = forest(SLOTS)
+    node, other = trees.grow(None, ids(60, 259)), trees.grow(None, ids(90, 259, 1))
+    ours.forward(trees.batch([(node, 0, 60)]))
+    wanted = ours.logits(node.slots).clone()
+    ours.forward(trees.batch([(other, 0, 90)]))
+    for slots in ([node.slots[7]], node.slots[5:30], node.slots[3:4] * 3):
+        rows = [node.slots.index(slot) for slot in slots]
+        assert torch.equal(ours.logits(slots), wanted[rows])
+
+
 def test_no_rows_and_no_slots(forest):
     ours, _ = fused(tiny_config())
     ours.forward(forest(SLOTS).batch([]))
