@@ -61,7 +61,7 @@ def _loop(code: Code, count: Any, first: list[Any], body: Any) -> list[Any]:
     builder.branch(loop)
     builder.position_at_end(loop)
     number, *values = [builder.phi(value.type) for value in (count, *first)]
-    last = body(number, values)
+    last: list[Any] = body(number, values)
     following = code.at(number, 1)
     for phi, start, next_one in zip(
         [number, *values], [ir.Constant(I64, 0), *first], [following, *last], strict=True
