@@ -23,8 +23,15 @@ MAX_INT = 2**31 - 1
 _ALIASES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 
 
+class _Wired:
+    """A place for what `to_wire` gave, which is no field."""
+
+    __slots__ = ("_wire",)
+    _wire: dict[str, Any]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class SamplingParams:
+class SamplingParams(_Wired):
     """How one call samples, stops and reports; the field's usual names (SGLang, vLLM, OpenAI).
 
     Penalties follow the OpenAI formula over *generated* tokens (frequency, presence) and CTRL's
@@ -176,7 +183,12 @@ class SamplingParams:
 
         Equal parameters share it, so it must not be changed.
         """
-        return _wire_of(self)
+        try:
+            return self._wire
+        except AttributeError:  # A program's line sends the same ones again and again.
+            wire = _wire_of(self)
+            object.__setattr__(self, "_wire", wire)
+            return wire
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> SamplingParams:
@@ -191,7 +203,7 @@ _FIELDS = frozenset(name for name, _ in _DEFAULTS)
 
 @functools.lru_cache(maxsize=4096)
 def _wire_of(params: SamplingParams) -> dict[str, Any]:
-    # Remembered, because a program's line sends the same parameters again and again.
+    # Remembered, because a line whose run has parameters of its own builds equal ones in each run.
     return {
         name: value.to_wire() if isinstance(value, Constraint) else value
         for name, default in _DEFAULTS

@@ -6,6 +6,7 @@ from ramet.kernels.cpu.fused.attention import ask_for, attend, merge
 from ramet.kernels.cpu.fused.fields import (
     NUM_JOB,
     NUM_LAYER,
+    NUM_LINEAR,
     NUM_WINDOW,
     Job,
     Layer,
@@ -161,10 +162,12 @@ def step(address, thread):
 
 @inlined
 def logits(address, thread):
-    """A thread's part of logits: rows of the pool times the output head."""
+    """A thread's part of logits: rows of the pool times pieces of the output head."""
     job = i64_array(address, (NUM_JOB,))
     scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
-    phase, head = job[Job.COUNTERS], job[Job.HEAD]
-    each_row(GATHER, address, 0, head, phase, thread)
-    phase += job[Job.PHASE_BYTES]
-    linear(head, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)
+    phase, piece = job[Job.COUNTERS], job[Job.PIECES]
+    each_row(GATHER, address, 0, piece, phase, thread)
+    for _ in range(job[Job.NUM_PIECES]):
+        phase += job[Job.PHASE_BYTES]
+        linear(piece, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)
+        piece += 8 * NUM_LINEAR
