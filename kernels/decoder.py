@@ -66,7 +66,11 @@ class Decoder(Protocol):
         ValueError if a row sees no key.
         """
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         """float32 `[len(slots), vocab]`: the logits of tokens computed at `slots`, the caller's to
-        change until the next call, which may write to the same memory."""
+        change until the next call, which may write to the same memory.
+
+        `masks`: sets of tokens as little-endian 32-bit words; the logits of tokens that are in none
+        of them may be given as minus infinity.
+        """
         ...

@@ -103,15 +103,18 @@ def draws_fast(logits: torch.Tensor) -> bool:
     return logits.is_cpu and logits.dtype == torch.float32 and fused.why_not() is None
 
 
-def greedy(logits: torch.Tensor, rows: Sequence[int]) -> tuple[list[int], list[float]]:
+def greedy(
+    logits: torch.Tensor, rows: Sequence[int], masks: Sequence[bytes] = ()
+) -> tuple[list[int], list[float]]:
     """The likeliest token, the lowest id among ties, and the largest logit of each of some `rows`
-    of `logits` `[n, vocab]`; NaN is largest.
+    of `logits` `[n, vocab]`; NaN is largest. With masks, one for each of `rows`, of the tokens
+    whose bit in its little-endian 32-bit words is 1.
     """
     if draws_fast(logits):
         from ramet.kernels.cpu.fused import sampling
 
-        return sampling.greedy(logits, rows)
-    return reference.greedy(logits, rows)
+        return sampling.greedy(logits, rows, masks)
+    return reference.greedy(logits, rows, masks)
 
 
 def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:

@@ -166,14 +166,22 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
     logits.masked_fill_(bits.flatten(1)[:, :vocab] == 0, float("-inf"))
 
 
-def greedy(logits: torch.Tensor, rows: Sequence[int]) -> tuple[list[int], list[float]]:
+def greedy(
+    logits: torch.Tensor, rows: Sequence[int], masks: Sequence[bytes] = ()
+) -> tuple[list[int], list[float]]:
     """The likeliest token, the lowest id among ties, and the largest logit of each of some `rows`
-    of `logits` `[n, vocab]`.
+    of `logits` `[n, vocab]`, or of those tokens of it that a mask leaves.
 
-    A row with a NaN has NaN for its largest, and any token.
+    There is a mask for each of `rows`, little-endian words as `apply_bitmask` has them, or none at
+    all. A row with a NaN has NaN for its largest, whatever the mask says, and any token.
     """
-    index = torch.tensor(rows, dtype=torch.long, device=logits.device)
-    best, tokens = logits[index].max(-1)  # the first of equals
+    work = logits[torch.tensor(rows, dtype=torch.long, device=logits.device)]
+    if masks:
+        broken = work.isnan()
+        words = torch.frombuffer(bytearray().join(masks), dtype=torch.int32)
+        apply_bitmask(work, words.view(len(rows), -1).to(work.device))
+        work[broken] = torch.nan
+    best, tokens = work.max(-1)  # the first of equals
     return tokens.tolist(), best.tolist()
 
 

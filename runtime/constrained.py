@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ramet.runtime.cache.node import last_ids
 from ramet.runtime.errors import RametError
@@ -120,3 +120,13 @@ class Constrained:
                 matchers.append(guide.matcher)
         look_ahead(matchers, self._vocabulary.masks)
         return chosen
+
+
+def wanted(
+    going: Sequence[Generation], masks: Mapping[Generation, bytes]
+) -> Sequence[bytes] | None:
+    """Sets that have every token whose logit a step needs; None where it needs all. `masks` are
+    those of some of the step's generations, `going`."""
+    if len(masks) < len(going) or any(sequence.params.return_logprob for sequence in going):
+        return None
+    return list(masks.values())

@@ -8,7 +8,7 @@ from typing import Any
 
 from ramet.runtime.cache.node import DECODE, Node, last_ids
 from ramet.runtime.cache.prefix import describe_prefix
-from ramet.runtime.constrained import Constrained
+from ramet.runtime.constrained import Constrained, wanted
 from ramet.runtime.errors import InvalidArgument, RametError
 from ramet.runtime.grammar.guide import Guide
 from ramet.runtime.grammar.jump import CONTEXT_TOKENS
@@ -147,7 +147,7 @@ class Generations:
             call = sequence.call
             if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
                 call.prompt_logprobs = self._reports.of_prompt(sequence)
-        logits = self._room.logits(last_slots)
+        logits = self._room.logits(last_slots, wanted(going, masks))
         if all(map(_PLAIN, going)):
             return self._record(going, self._room.arithmetic.greedy(logits, where), done)
         for row, sequence in zip(where, going, strict=True):

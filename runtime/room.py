@@ -35,9 +35,9 @@ class Runner(Protocol):
     def forward(self, batch: Batch) -> None:
         """Compute the batch's rows: K, V and final hidden state at `batch.slots`."""
 
-    def logits(self, slots: Sequence[int]) -> Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> Tensor:
         """The logits [len(slots), vocab_size] at computed slots, float32 or float64; they are good
-        until the next call."""
+        until the next call. Those of tokens that none of `masks` has may be minus infinity."""
         ...
 
 
@@ -73,10 +73,10 @@ class EngineRoom:
         if tokens > slots:
             raise PoolTooSmall(f"{what} is {tokens} tokens long; the KV pool holds {slots}")
 
-    def logits(self, slots: Sequence[int]) -> Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> Tensor:
         """The runner's logits, counted."""
         self.counters.head_rows += len(slots)
-        return self.runner.logits(slots)
+        return self.runner.logits(slots, masks)
 
     def token_text(self, token: int) -> str:
         """How a token is named in reports: its text, or a special token's own spelling."""

@@ -116,7 +116,7 @@ class Machine:
     def forward(self, batch: object) -> None:
         """Nothing."""
 
-    def logits(self, slots: Sequence[int]) -> Any:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> Any:
         """The slots."""
         return slots
 

@@ -49,9 +49,9 @@ class FusedModel:
         items = item_lines(batch.items)
         self._decoder.forward(batch.token_ids, batch.positions, batch.slots, items, gathered)
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         """As `ModelRunner.logits`, float32."""
-        return self._decoder.logits(slots)
+        return self._decoder.logits(slots, masks)
 
 
 def decoder_shape(spec: ModelSpec) -> DecoderShape:

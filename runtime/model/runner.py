@@ -40,8 +40,8 @@ class LayeredModel:
             plan = build_plan(batch.items, batch.positions, self._device, gathered)
             self._model.forward(token_ids, positions, slots, plan, self.pool)
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
-        """Logits `[len(slots), vocab]` of the tokens computed at `slots`."""
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
+        """Logits `[len(slots), vocab]` of the tokens computed at `slots`, whatever `masks` say."""
         # Not inference mode: a tensor made there can't be changed in place outside it.
         with torch.no_grad():
             index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)
@@ -95,10 +95,11 @@ class ModelRunner:
         if batch.token_ids:
             self._model.forward(batch, self.gathered)
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         """Logits `[len(slots), vocab]` of the tokens computed at `slots`, on the runner's device.
 
         float32, or float64 for a float64 model; nothing but the head is computed. The result is
-        the caller's to change until the next call, which may write to the same memory.
+        the caller's to change until the next call, which may write to the same memory. The logits
+        of tokens that none of `masks` has (as `SampleRow.mask`) may be given as minus infinity.
         """
-        return self._model.logits(slots)
+        return self._model.logits(slots, masks)

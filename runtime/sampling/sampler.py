@@ -33,13 +33,17 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
     """
     results: list[Sampled | None] = [None] * len(rows)
     plain = [i for i, row in enumerate(rows) if _is_plain_greedy(row)]
-    if plain:
-        for i, result in zip(plain, greedy(logits, [rows[i].row for i in plain]), strict=True):
-            results[i] = result
+    # Apart, so that rows without a mask are computed as if there were none.
+    for masked in (False, True):
+        some = [i for i in plain if (rows[i].mask is not None) == masked]
+        if some:
+            masks = [mask for i in some if (mask := rows[i].mask) is not None]
+            likeliest = greedy(logits, [rows[i].row for i in some], masks)
+            for i, result in zip(some, likeliest, strict=True):
+                results[i] = result
     if len(plain) < len(rows):
         others = [i for i, result in enumerate(results) if result is None]
         fast = ops.draws_fast(logits)
-        # Apart, so that rows without a mask are computed as if there were none.
         for masked in (False, True):
             some = [i for i in others if (rows[i].mask is not None) == masked]
             simple = [i for i in some if _is_unedited(rows[i])] if fast else []
@@ -53,10 +57,10 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
     return _with_logprobs(logits, rows, done)
 
 
-def greedy(logits: Tensor, rows: Sequence[int]) -> list[Sampled]:
+def greedy(logits: Tensor, rows: Sequence[int], masks: Sequence[bytes] = ()) -> list[Sampled]:
     """The likeliest token, the lowest id among ties, of each of `rows`, for sequences that ask for
-    nothing else (`always_greedy`)."""
-    tokens, best = ops.greedy(logits, rows)
+    nothing else (`always_greedy`) but that it is in their mask, if there are masks."""
+    tokens, best = ops.greedy(logits, rows, masks)
     return list(map(_chosen, best, tokens))
 
 
@@ -64,7 +68,6 @@ def _is_plain_greedy(row: SampleRow) -> bool:
     return (
         row.params.temperature == 0
         and not row.banned
-        and row.mask is None
         and not row.params.logit_bias
         and not _is_penalised(row)
     )

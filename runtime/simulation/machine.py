@@ -34,7 +34,7 @@ class SimulatedRunner:
     def forward(self, batch: Batch) -> None:
         """Nothing: what a batch costs is the cost model's business."""
 
-    def logits(self, slots: Sequence[int]) -> Any:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> Any:
         """The slots themselves, for `SimulatedArithmetic`."""
         return slots
 

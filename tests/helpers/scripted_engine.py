@@ -76,7 +76,7 @@ class ScriptedRunner:
                 seen.add(place)
         assert len(seen) == len(batch.slots)
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         return torch.stack([self.script(self.paths[slot]) for slot in slots])
 
 
@@ -88,7 +88,7 @@ class DullRunner:
     def forward(self, batch: Batch) -> None:
         pass
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         rows = torch.zeros(len(slots), self.vocab_size)
         rows[:, 1] = 1
         return rows

@@ -108,6 +108,37 @@ def test_nothing_and_views(place):
     assert tokens == logits[[69, 1]].argmax(1).tolist()
 
 
+@pytest.mark.parametrize("vocab", [1, 31, 33, 1024, 1055, 2500])
+def test_greedy_of_what_a_mask_leaves(place, vocab):
+    generator = torch.Generator().manual_seed(vocab)
+    logits = torch.randint(-4, 5, (40, vocab), generator=generator).float()
+    logits[20:] = torch.randn(20, vocab, generator=generator)
+    share = torch.linspace(0.001, 1, 40)[:, None]
+    allowed = torch.rand(40, vocab, generator=generator) < share
+    allowed[:, vocab - 1] |= ~allowed.any(1)
+    rows = [5, 39, 0, 5, *range(40)]
+    masks = [row.numpy().tobytes() for row in words(allowed[rows])]
+    tokens, best = place.greedy(logits, rows, masks)
+    left = logits[rows].masked_fill(~allowed[rows], -INF)
+    assert best == left.amax(1).tolist()
+    assert tokens == left.argmax(1).tolist()
+    again, _ = place.greedy(logits, rows)
+    assert again == logits[rows].argmax(1).tolist()
+
+
+def test_a_mask_hides_no_broken_logit_from_greedy(place):
+    logits = torch.zeros(2, 70)
+    logits[0, 67] = math.nan
+    allowed = torch.ones(2, 70, dtype=torch.bool)
+    allowed[0, 67] = allowed[1, 0] = False
+    masks = [row.numpy().tobytes() for row in words(allowed)]
+    tokens, best = place.greedy(logits, [0, 1], masks)
+    assert math.isnan(best[0])
+    assert (tokens[1], best[1]) == (1, 0.0)
+    nothing = bytes(len(masks[0]))
+    assert place.greedy(logits, [1], [nothing])[1] == [-INF]
+
+
 def test_draws_invert_the_cumulative_weights(place):
     logits = torch.tensor([[0.0, 1, 0, 3, 0], [2, 0, 0, 0, 2]]).log()
     uniforms = [[0.0, 0.2499, 0.2501, BELOW_ONE], [0.0, 0.4999, 0.5001, BELOW_ONE]]

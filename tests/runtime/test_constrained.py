@@ -24,6 +24,7 @@ from scripted_runtime import (
     writes,
 )
 
+from ramet.kernels.cpu import fused
 from ramet.runtime.errors import GrammarError, InvalidArgument
 from ramet.runtime.grammar import compiler
 from ramet.runtime.grammar.guide import Guide
@@ -58,6 +59,50 @@ def schema(value: Any, **params: Any) -> dict[str, Any]:
 def text_of(found: Mapping[str, Any]) -> str:
     text: str = found["text"]
     return text
+
+
+def test_texts_are_the_same_where_only_a_piece_of_the_head_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if fused.why_not():
+        pytest.skip("numba is not installed")
+    from ramet.kernels.cpu.fused import decoder
+
+    used: list[bool] = []
+    original = decoder.pieces
+
+    def noted(*args: Any) -> Any:
+        lines = original(*args)
+        used.append(lines is not None)
+        return lines
+
+    orders = [
+        schema(REVIEW, max_tokens=60, jump_forward=False),
+        schema(REVIEW, max_tokens=60, jump_forward=False, temperature=1.0, seed=5),
+        schema(REVIEW, max_tokens=60, jump_forward=False, frequency_penalty=0.5),
+        {"regex": "(yes|no){3}", "temperature": 1.0, "seed": 4, "return_logprob": True},
+        {"max_tokens": 20, "temperature": 0},
+    ]
+    with Runtime(model="tiny", dtype="int8", isolation="thread", pool_tokens=4096) as runtime:
+
+        def texts() -> list[str]:
+            alone = [text_of(runtime.generate("Q", order)) for order in orders]
+            handles = [runtime.open() for _ in orders]
+            for handle in handles:
+                handle.append([("Q", "text")])
+            calls = [
+                handle.generate(SamplingParams.build(order))
+                for handle, order in zip(handles, orders, strict=True)
+            ]
+            assert [call.result().text for call in calls] == alone
+            return alone
+
+        monkeypatch.setattr(decoder, "pieces", noted)
+        found = texts()
+        assert set(used) == {True, False}
+        runtime.flush_cache()
+        monkeypatch.setattr(decoder, "pieces", lambda *_: None)
+        assert texts() == found
 
 
 def test_a_document_is_closed_before_its_tokens_run_out(start: Starter) -> None:

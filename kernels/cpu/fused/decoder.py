@@ -9,6 +9,7 @@ import torch
 
 from ramet.kernels.cpu.fused import attention, linear, outputs
 from ramet.kernels.cpu.fused.fields import Job, Layer, Linear, Window
+from ramet.kernels.cpu.fused.head import MOST_PIECES, pieces
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
@@ -100,10 +101,14 @@ class Decoder:
         self, embedding: torch.Tensor, final_norm: torch.Tensor, head: torch.Tensor | None
     ) -> None:
         job = self._job
-        ends = self._keep_matrix("embedding", pack(embedding, "embedding", self._weights))
+        matrix = pack(embedding, "embedding", self._weights)
+        ends = self._keep_matrix("embedding", matrix)
         job[Job.EMBEDDING], job[Job.EMBEDDING_SCALES] = ends
         if head is not None:
-            ends = self._keep_matrix("head", pack(head, "head", self._weights))
+            matrix = pack(head, "head", self._weights)
+            ends = self._keep_matrix("head", matrix)
+        self._head_block = matrix.values[0].nbytes
+        """Bytes of 16 outputs of the head."""
         line = self._linears[-1]
         line[Linear.MODE], line[Linear.INPUTS] = outputs.STORE, self.shape.hidden
         line[Linear.VALUES], line[Linear.SCALES] = ends
@@ -175,7 +180,7 @@ class Decoder:
         floats = torch.tensor([shape.eps, shape.head_dim**-0.5])
         job[Job.EPS] = self._keep("eps", floats)
         job[Job.LAYERS] = self._layers.ctypes.data
-        phases = shape.num_layers * PHASES_PER_LAYER + 2
+        phases = max(shape.num_layers * PHASES_PER_LAYER + 2, MOST_PIECES + 6)
         job[Job.PHASE_BYTES] = phase_bytes(self.threads)
         size = phases * phase_bytes(self.threads)
         counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
@@ -299,17 +304,24 @@ class Decoder:
                 reads = [(slot, length) for slot, length in work.units[:, :2].tolist()]
                 gathered.extend(reads * layers)
 
-    def logits(self, slots: Sequence[int]) -> torch.Tensor:
+    def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         """As `kernels.decoder.Decoder`."""
-        rows = len(slots)
+        rows, job = len(slots), self._job
         # Fresh memory for each step costs the system's work for each of its pages.
         if rows != len(self._logits):
             self._logits = torch.empty((rows, self.shape.vocab), dtype=torch.float32)
         if rows:
             self._make_room(rows)
             self._inputs[2, :rows] = slots
-            self._job[Job.ROWS] = rows
-            self._linears[-1, Linear.TO] = self._logits.data_ptr()
+            head = self._linears[-1]
+            head[Linear.TO] = self._logits.data_ptr()
+            lines = pieces(head, self._head_block, masks) if masks else None
+            if lines is None:
+                lines = self._linears[-1:]
+            else:
+                self._logits.fill_(-torch.inf)
+            job[Job.ROWS] = rows
+            job[Job.PIECES], job[Job.NUM_PIECES] = lines.ctypes.data, len(lines)
             self._run(LOGITS)
         return self._logits
 

@@ -41,6 +41,9 @@ class Job(enum.IntEnum):
     EMBEDDING_SCALES = enum.auto()
     HEAD = enum.auto()
     """Address of the output head's `Linear`."""
+    PIECES = enum.auto()
+    """Address of int64 `[num_pieces, len(Linear)]`: what of the head is to be computed."""
+    NUM_PIECES = enum.auto()
     FINAL_NORM = enum.auto()
     COS = enum.auto()
     """Address of float32 `[positions, dim / 2]`."""

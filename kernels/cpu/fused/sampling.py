@@ -13,7 +13,7 @@ import torch
 
 from ramet.kernels.cpu.fused.exponential import exponential
 from ramet.kernels.cpu.fused.jit import inlined, jit
-from ramet.kernels.cpu.fused.scan import BLOCK, gather, likeliest, mask
+from ramet.kernels.cpu.fused.scan import BLOCK, gather, likeliest, likeliest_of, mask
 from ramet.kernels.draws import Draws
 
 _BINS = 1024
@@ -191,10 +191,14 @@ def _rank(x, best, heat, asked, weights, sums, found, heap, bins):
 
 
 @jit
-def _greedy(logits, indices, tokens, maxima):
-    """Writes int64 `tokens` and float32 `maxima`, `[m]`, for int64 `indices`."""
+def _greedy(logits, indices, masks, some, tokens, maxima):
+    """Writes int64 `tokens` and float32 `maxima`, `[m]`, for int64 `indices`; without masks,
+    `masks` has no rows."""
     for i in range(len(indices)):
-        tokens[i], maxima[i] = likeliest(logits[indices[i]])
+        if len(masks):
+            tokens[i], maxima[i] = likeliest_of(logits[indices[i]], masks[i], some)
+        else:
+            tokens[i], maxima[i] = likeliest(logits[indices[i]])
 
 
 @jit
@@ -233,11 +237,16 @@ def _draw(logits, rows, asked, uniforms, bans, masks, scratch, tokens, maxima):
             tokens[n, m] = _find(weights, sums, uniforms[n, m])
 
 
-def greedy(logits: torch.Tensor, rows: Sequence[int]) -> tuple[list[int], list[float]]:
+def greedy(
+    logits: torch.Tensor, rows: Sequence[int], masks: Sequence[bytes] = ()
+) -> tuple[list[int], list[float]]:
     """As the reference, for float32 logits."""
     tokens, maxima = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
     lines = np.ascontiguousarray(logits.numpy())
-    _greedy(lines, np.array(rows, dtype=np.int64), tokens, maxima)
+    shape = len(rows) if masks else 0, (logits.shape[1] + 31) // 32
+    words = np.frombuffer(bytearray().join(masks), np.int32).reshape(shape)
+    some = np.empty(BLOCK, np.float32)
+    _greedy(lines, np.array(rows, dtype=np.int64), words, some, tokens, maxima)
     return tokens.tolist(), maxima.tolist()
 
 

@@ -144,6 +144,21 @@ def mask(x, words, out):
 
 
 @inlined
+def likeliest_of(x, words, some):
+    """As `likeliest` of what `mask` leaves, `BLOCK` of it at a time in the memory `some`."""
+    best, place = np.float32(-np.inf), 0
+    for start in range(0, len(x), BLOCK):
+        stop = min(start + BLOCK, len(x))
+        mask(x[start:stop], words[start // 32 :], some)
+        at, value = likeliest(some[: stop - start])
+        if value != value:
+            return start + at, value
+        if value > best:
+            best, place = value, start + at
+    return place, best
+
+
+@inlined
 def gather(x, least, found):
     """Write the tokens with a logit of at least `least` to `found`, in order; their number."""
     size = 0

@@ -6,6 +6,7 @@ from ramet.kernels.cpu.fused.attention import ask_for, attend, merge
 from ramet.kernels.cpu.fused.fields import (
     NUM_JOB,
     NUM_LAYER,
+    NUM_LINEAR,
     NUM_WINDOW,
     Job,
     Layer,
@@ -184,14 +185,17 @@ def step(address, thread):
 
 @inlined
 def logits(address, thread):
-    """A thread's part of logits: rows that were kept go on from the last layer's MLP to the output
-    head."""
+    """A thread's part of logits: rows that were kept go on from the last layer's MLP to pieces of
+    the output head."""
     job = i64_array(address, (NUM_JOB,))
-    size, head = job[Job.PHASE_BYTES], job[Job.HEAD]
+    size, piece = job[Job.PHASE_BYTES], job[Job.PIECES]
     scratch = job[Job.SCRATCH] + thread * job[Job.SCRATCH_BYTES]
     at, phase = job[Job.LAYERS] + (job[Job.NUM_LAYERS] - 1) * 8 * NUM_LAYER, job[Job.COUNTERS]
     gate_up = i64_array(at, (NUM_LAYER,))[Layer.GATE_UP]
     each_row(FETCH, address, 0, gate_up, phase, thread)
     _mlp(address, at, phase + size, thread, scratch)
-    each_row(FINAL_NORM, address, 0, head, phase + 5 * size, thread)
-    linear(head, phase + 6 * size, thread, job[Job.THREADS], job[Job.ROWS], scratch)
+    each_row(FINAL_NORM, address, 0, piece, phase + 5 * size, thread)
+    phase += 6 * size
+    for _ in range(job[Job.NUM_PIECES]):
+        linear(piece, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)
+        phase, piece = phase + size, piece + 8 * NUM_LINEAR

@@ -144,6 +144,39 @@ def test_logits_belong_to_the_caller(forest, rows):
     assert torch.equal(ours.logits(root.slots[:rows]), before)
 
 
+def mask_of(tokens, vocab):
+    bits = sum(1 << token for token in set(tokens))
+    return bits.to_bytes((vocab + 31) // 32 * 4, "little")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_logits_of_a_few_tokens_have_the_same_bits(forest, rows, tied):
+    vocab = 2500
+    config = {**tiny_config(), "vocab_size": vocab, "tie_word_embeddings": tied}
+    ours, _ = fused(config)
+    root = forest(SLOTS).grow(None, ids(rows, vocab))
+    ours.forward(forest(SLOTS).batch([(root, 0, rows)]))
+    wanted = ours.logits(root.slots).clone()
+    for tokens in (
+        [[0]],
+        [[vocab - 1]],
+        [[31, 32], [33]],
+        [range(64, 130), [2400, vocab - 1]],
+        [range(0, vocab, 150)] * rows,
+        [range(0, vocab, 3)],
+        [[]],
+    ):
+        got = ours.logits(root.slots, [mask_of(some, vocab) for some in tokens])
+        asked = sorted(token for some in tokens for token in some)
+        assert torch.equal(got[:, asked], wanted[:, asked])
+        same = got == wanted
+        assert (got[~same] == -torch.inf).all()
+    some = ours.logits(root.slots, [mask_of([5], vocab)])
+    assert (some == -torch.inf).sum() > rows * vocab * 0.9
+    assert torch.equal(ours.logits(root.slots), wanted)
+
+
 def test_the_same_step_gives_the_same_bits(forest):
     ours, _ = fused(tiny_config())
     trees = forest(SLOTS)
