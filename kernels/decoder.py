@@ -74,3 +74,8 @@ class Decoder(Protocol):
         of them may be given as minus infinity.
         """
         ...
+
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """The likeliest token, the lowest id among ties, and the largest logit of each of the
+        tokens computed at `slots`; NaN is largest."""
+        ...

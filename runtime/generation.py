@@ -147,9 +147,9 @@ class Generations:
             call = sequence.call
             if sequence.params.logprob_start_len is not None and call.prompt_logprobs is None:
                 call.prompt_logprobs = self._reports.of_prompt(sequence)
-        logits = self._room.logits(last_slots, wanted(going, masks))
         if all(map(_PLAIN, going)):
-            return self._record(going, self._room.arithmetic.greedy(logits, where), done)
+            return self._record(going, self._room.greedy(last_slots, where), done)
+        logits = self._room.logits(last_slots, wanted(going, masks))
         for row, sequence in zip(where, going, strict=True):
             asked = sequence.asked
             asked.row, asked.index = row, len(sequence.output_ids)

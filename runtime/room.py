@@ -16,6 +16,7 @@ from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.counters import Counters
 from ramet.runtime.errors import ContextOverflow, PoolTooSmall
 from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
+from ramet.runtime.sampling.rows import Sampled
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
 from ramet.runtime.schedule.context import Context, Place, Program
@@ -38,6 +39,11 @@ class Runner(Protocol):
     def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> Tensor:
         """The logits [len(slots), vocab_size] at computed slots, float32 or float64; they are good
         until the next call. Those of tokens that none of `masks` has may be minus infinity."""
+        ...
+
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """The likeliest token, the lowest id among ties, and the largest logit at each of some
+        computed slots; NaN is largest."""
         ...
 
 
@@ -77,6 +83,13 @@ class EngineRoom:
         """The runner's logits, counted."""
         self.counters.head_rows += len(slots)
         return self.runner.logits(slots, masks)
+
+    def greedy(self, slots: Sequence[int], where: Sequence[int]) -> list[Sampled]:
+        """The likeliest tokens at computed slots, one for each index in `where`; counted as
+        logits."""
+        self.counters.head_rows += len(slots)
+        tokens, best = self.runner.likeliest(slots)
+        return self.arithmetic.greedy([tokens[row] for row in where], [best[row] for row in where])
 
     def token_text(self, token: int) -> str:
         """How a token is named in reports: its text, or a special token's own spelling."""

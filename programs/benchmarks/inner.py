@@ -120,6 +120,10 @@ class Machine:
         """The slots."""
         return slots
 
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """The same token for each slot."""
+        return [65] * len(slots), [0.0] * len(slots)
+
 
 def same_token() -> Arithmetic:
     """A sampler that computes nothing; nobody asks for log-probabilities here."""
@@ -131,7 +135,10 @@ def same_token() -> Arithmetic:
     def refuse(_logits: object, _asked: Sequence[object]) -> list[Any]:
         raise NotImplementedError
 
-    return Arithmetic(sample, sample, refuse, refuse, refuse, refuse)
+    def greedy(tokens: Sequence[int], _best: object) -> list[Sampled]:
+        return [drawn] * len(tokens)
+
+    return Arithmetic(sample, greedy, refuse, refuse, refuse, refuse)
 
 
 class Load:

@@ -53,6 +53,10 @@ class FusedModel:
         """As `ModelRunner.logits`, float32."""
         return self._decoder.logits(slots, masks)
 
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """As `ModelRunner.likeliest`."""
+        return self._decoder.likeliest(slots)
+
 
 def decoder_shape(spec: ModelSpec) -> DecoderShape:
     """The sizes that the kernel is told."""

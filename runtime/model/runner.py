@@ -47,6 +47,10 @@ class LayeredModel:
             index = torch.tensor(list(slots), dtype=torch.int64).to(self._device)
             return self._model.logits(ops.take_rows(self.pool.hidden, index))
 
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """As `ModelRunner.likeliest`."""
+        return ops.greedy(self.logits(slots), range(len(slots)))
+
 
 class ModelRunner:
     """Weights and KV memory of one model on one device.
@@ -103,3 +107,8 @@ class ModelRunner:
         of tokens that none of `masks` has (as `SampleRow.mask`) may be given as minus infinity.
         """
         return self._model.logits(slots, masks)
+
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """The likeliest token, the lowest id among ties, and the largest logit of each of the
+        tokens computed at `slots`; NaN is largest."""
+        return self._model.likeliest(slots)

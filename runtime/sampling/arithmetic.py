@@ -21,7 +21,7 @@ class Arithmetic:
     """The functions of `sampler` and `logprobs`, with the same arguments and results."""
 
     sample: Callable[[Logits, Sequence[SampleRow]], list[Sampled]]
-    greedy: Callable[[Logits, Sequence[int]], list[Sampled]]
+    greedy: Callable[[Sequence[int], Sequence[float]], list[Sampled]]
     token_logprobs: Callable[[Logits, Sequence[int]], list[float]]
     top_logprobs: Callable[[Logits, Sequence[int]], list[list[tuple[float, int]]]]
     log_masses: Callable[[Logits, Sequence[Sequence[int]]], list[float]]
@@ -34,7 +34,7 @@ def torch_arithmetic() -> Arithmetic:
 
     return Arithmetic(
         sampler.sample,
-        sampler.greedy,
+        sampler.outcomes,
         logprobs.token_logprobs,
         logprobs.top_logprobs,
         logprobs.log_masses,

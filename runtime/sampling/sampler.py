@@ -60,7 +60,11 @@ def sample(logits: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
 def greedy(logits: Tensor, rows: Sequence[int], masks: Sequence[bytes] = ()) -> list[Sampled]:
     """The likeliest token, the lowest id among ties, of each of `rows`, for sequences that ask for
     nothing else (`always_greedy`) but that it is in their mask, if there are masks."""
-    tokens, best = ops.greedy(logits, rows, masks)
+    return outcomes(*ops.greedy(logits, rows, masks))
+
+
+def outcomes(tokens: Sequence[int], best: Sequence[float]) -> list[Sampled]:
+    """As `greedy`, of rows whose likeliest tokens and their logits are known."""
     return list(map(_chosen, best, tokens))
 
 

@@ -38,6 +38,10 @@ class SimulatedRunner:
         """The slots themselves, for `SimulatedArithmetic`."""
         return slots
 
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """The slots themselves, too."""
+        return list(slots), [0.0] * len(slots)
+
 
 class SampleTimes:
     """When tokens were sampled."""
@@ -87,7 +91,7 @@ class SimulatedArithmetic:
         temperature."""
         return Arithmetic(
             sample=self.sample,
-            greedy=lambda _logits, rows: [Sampled(self._end_id) for _ in rows],
+            greedy=lambda tokens, _best: [Sampled(self._end_id) for _ in tokens],
             token_logprobs=lambda _logits, targets: [-1.0 for _ in targets],
             top_logprobs=lambda _logits, counts: [[] for _ in counts],
             log_masses=lambda _logits, sets: [0.0 for _ in sets],

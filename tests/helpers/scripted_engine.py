@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ramet.kernels import reference
 from ramet.runtime.engine import Engine
 from ramet.runtime.request import SamplingParams
 from ramet.runtime.sampling.streams import stream_key
@@ -79,6 +80,9 @@ class ScriptedRunner:
     def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         return torch.stack([self.script(self.paths[slot]) for slot in slots])
 
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        return reference.greedy(self.logits(slots), range(len(slots)))
+
 
 class DullRunner:
     """Writes one and the same token for ever, at no cost: it shows what scheduling does."""
@@ -92,6 +96,9 @@ class DullRunner:
         rows = torch.zeros(len(slots), self.vocab_size)
         rows[:, 1] = 1
         return rows
+
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        return [1] * len(slots), [1.0] * len(slots)
 
 
 class Bench:

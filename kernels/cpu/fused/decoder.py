@@ -13,6 +13,7 @@ from ramet.kernels.cpu.fused.head import MOST_PIECES, pieces
 from ramet.kernels.cpu.fused.inputs import row_bytes
 from ramet.kernels.cpu.fused.jobs import LOGITS, STEP
 from ramet.kernels.cpu.fused.lanes import DOT
+from ramet.kernels.cpu.fused.likeliest import notes_bytes
 from ramet.kernels.cpu.fused.memory import Room, scattered_zeros, zeros
 from ramet.kernels.cpu.fused.phases import phase_bytes
 from ramet.kernels.cpu.fused.step import PHASES_PER_LAYER
@@ -60,8 +61,8 @@ class Decoder:
         """Rows that the buffers are for."""
         self._logits = torch.empty((0, shape.vocab))
         """What was given last."""
-        self._linears = np.zeros((4 * shape.num_layers + 1, len(Linear)), dtype=np.int64)
-        """Of each layer the four of `Layer`, and the output head's."""
+        self._linears = np.zeros((4 * shape.num_layers + 2, len(Linear)), dtype=np.int64)
+        """Of each layer the four of `Layer`, and the two of the output head."""
         self._weights = Room()
         self._pack_ends(embedding, final_norm, head)
         self._windows: list[int] = []
@@ -109,12 +110,12 @@ class Decoder:
             ends = self._keep_matrix("head", matrix)
         self._head_block = matrix.values[0].nbytes
         """Bytes of 16 outputs of the head."""
-        line = self._linears[-1]
-        line[Linear.MODE], line[Linear.INPUTS] = outputs.STORE, self.shape.hidden
-        line[Linear.VALUES], line[Linear.SCALES] = ends
-        line[Linear.OUTPUTS] = self.shape.vocab
-        line[Linear.TO_STRIDE] = 4 * self.shape.vocab
-        job[Job.HEAD] = line.ctypes.data
+        for line, mode in zip(self._linears[-2:], (outputs.STORE, outputs.LARGEST), strict=True):
+            line[Linear.MODE], line[Linear.INPUTS] = mode, self.shape.hidden
+            line[Linear.VALUES], line[Linear.SCALES] = ends
+            line[Linear.OUTPUTS] = self.shape.vocab
+            line[Linear.TO_STRIDE] = 4 * self.shape.vocab
+        job[Job.HEAD] = self._linears[-2].ctypes.data
         job[Job.FINAL_NORM] = self._keep_floats("final_norm", final_norm)
 
     def _make_pool(self, num_slots: int, blocks: int) -> None:
@@ -180,7 +181,7 @@ class Decoder:
         floats = torch.tensor([shape.eps, shape.head_dim**-0.5])
         job[Job.EPS] = self._keep("eps", floats)
         job[Job.LAYERS] = self._layers.ctypes.data
-        phases = max(shape.num_layers * PHASES_PER_LAYER + 2, MOST_PIECES + 6)
+        phases = max(shape.num_layers * PHASES_PER_LAYER + 2, MOST_PIECES + 7)
         job[Job.PHASE_BYTES] = phase_bytes(self.threads)
         size = phases * phase_bytes(self.threads)
         counters = torch.zeros(size // 8 + 8, dtype=torch.int64)
@@ -226,8 +227,13 @@ class Decoder:
             (Job.GATED, "gated", (more, row_bytes(shape.inner)), torch.uint8),
         ):
             job[place] = self._keep(name, room.take(size, dtype))
-        self._linears[-1, Linear.FROM] = job[Job.NORMED]
-        products = self._linears[:-1].reshape(shape.num_layers, 4, len(Linear))
+        self._linears[-2:, Linear.FROM] = job[Job.NORMED]
+        self._linears[-1, Linear.TO] = self._keep(
+            "notes", room.take((notes_bytes(capacity, shape.vocab),), torch.uint8)
+        )
+        job[Job.CHOSEN] = self._keep("chosen", torch.zeros(capacity, dtype=torch.int32))
+        job[Job.LARGEST] = self._keep("largest", torch.zeros(capacity))
+        products = self._linears[:-2].reshape(shape.num_layers, 4, len(Linear))
         for index, (source, target) in enumerate(
             (
                 (Job.NORMED, Job.QKV),
@@ -313,17 +319,30 @@ class Decoder:
         if rows:
             self._make_room(rows)
             self._inputs[2, :rows] = slots
-            head = self._linears[-1]
+            head = self._linears[-2]
             head[Linear.TO] = self._logits.data_ptr()
             lines = pieces(head, self._head_block, masks) if masks else None
             if lines is None:
-                lines = self._linears[-1:]
+                lines = self._linears[-2:-1]
             else:
                 self._logits.fill_(-torch.inf)
             job[Job.ROWS] = rows
             job[Job.PIECES], job[Job.NUM_PIECES] = lines.ctypes.data, len(lines)
             self._run(LOGITS)
         return self._logits
+
+    def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
+        """As `kernels.decoder.Decoder`."""
+        rows = len(slots)
+        if not rows:
+            return [], []
+        job, line = self._job, self._linears[-1:]
+        self._make_room(rows)
+        self._inputs[2, :rows] = slots
+        job[Job.ROWS] = rows
+        job[Job.PIECES], job[Job.NUM_PIECES] = line.ctypes.data, 1
+        self._run(LOGITS)
+        return self._kept["chosen"][:rows].tolist(), self._kept["largest"][:rows].tolist()
 
     def _run(self, kind: int) -> None:
         self._counters.fill(0)

@@ -44,6 +44,10 @@ class Job(enum.IntEnum):
     PIECES = enum.auto()
     """Address of int64 `[num_pieces, len(Linear)]`: what of the head is to be computed."""
     NUM_PIECES = enum.auto()
+    LARGEST = enum.auto()
+    """Address of float32 `[capacity]`: the largest logits, where they are looked for."""
+    CHOSEN = enum.auto()
+    """Address of int32 `[capacity]`: the tokens that have them."""
     FINAL_NORM = enum.auto()
     COS = enum.auto()
     """Address of float32 `[positions, dim / 2]`."""

@@ -17,12 +17,14 @@ from ramet.kernels.cpu.fused.lanes import (
     load_some,
     store_some,
 )
+from ramet.kernels.cpu.fused.likeliest import note_largest
 from ramet.kernels.cpu.fused.softmax import exp2
 from ramet.kernels.cpu.fused.tile import PANEL
 
-STORE, BIAS, ADD, GATE = 0, 1, 2, 3
+STORE, BIAS, ADD, GATE, LARGEST = 0, 1, 2, 3, 4
 """What becomes of a product: it is written to float32 rows, or so with a bias; it is added to them;
-or, of a matrix from `pack_gated`, silu(first) * second is written, float32."""
+of a matrix from `pack_gated`, silu(first) * second is written, float32; or each row's largest is
+looked for (`likeliest`)."""
 _VECTOR = 4 * LANES
 
 
@@ -71,6 +73,9 @@ def put(line, sums, rows, first_row, panel):
     """Scale a tile's sums, `[rows, 32]`, and do with them what the mode says."""
     mode, outputs, stride = line[Linear.MODE], line[Linear.OUTPUTS], line[Linear.TO_STRIDE]
     scales = line[Linear.SCALES] + panel * (4 * PANEL)
+    if mode == LARGEST:
+        note_largest(line, sums, rows, first_row, panel)
+        return
     if mode == GATE:
         to = line[Linear.TO] + panel * _VECTOR + first_row * stride
         for row in range(rows):

@@ -10,12 +10,15 @@ from ramet.kernels.cpu.fused.fields import (
     NUM_WINDOW,
     Job,
     Layer,
+    Linear,
     Window,
 )
 from ramet.kernels.cpu.fused.inputs import bytes_of_row, store_row
 from ramet.kernels.cpu.fused.jit import inlined
 from ramet.kernels.cpu.fused.lanes import f32_array, i64_array, routine
+from ramet.kernels.cpu.fused.likeliest import choose
 from ramet.kernels.cpu.fused.linear import ahead_of, linear
+from ramet.kernels.cpu.fused.outputs import LARGEST
 from ramet.kernels.cpu.fused.phases import finish, take, wait
 from ramet.kernels.cpu.fused.rows import (
     embed,
@@ -199,3 +202,5 @@ def logits(address, thread):
     for _ in range(job[Job.NUM_PIECES]):
         linear(piece, phase, thread, job[Job.THREADS], job[Job.ROWS], scratch)
         phase, piece = phase + size, piece + 8 * NUM_LINEAR
+    if i64_array(job[Job.PIECES], (NUM_LINEAR,))[Linear.MODE] == LARGEST:
+        choose(address, phase, thread)

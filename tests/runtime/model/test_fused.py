@@ -8,6 +8,7 @@ import pytest
 import torch
 from quantised import QuantisedRunner, near
 
+from ramet.kernels import reference
 from ramet.runtime.errors import InvalidArgument
 from ramet.runtime.model.runner import ModelRunner
 from ramet.runtime.model.spec import ModelSpec
@@ -201,10 +202,42 @@ def test_logits_are_the_same_whenever_and_beside_whatever_they_are_asked_for(for
         assert torch.equal(ours.logits(slots), wanted[rows])
 
 
+@pytest.mark.parametrize("vocab", [5, 31, 32, 33, 259])
+@pytest.mark.parametrize("rows", [1, 7, 16, 40, 70])
+def test_the_likeliest_tokens_are_those_of_the_logits(forest, rows, vocab):
+    config = {**tiny_config(), "vocab_size": vocab}
+    _, weights = fused(config)
+    embedding = weights["model.embed_tokens.weight"]
+    embedding[vocab // 2 :] = embedding[: vocab - vocab // 2].clone()  # Each token has an equal.
+    ours, _ = fused(config, weights)
+    trees = forest(SLOTS)
+    node = trees.grow(None, ids(rows, vocab))
+    ours.forward(trees.batch([(node, 0, rows)]))
+    slots = random.Random(rows).sample(node.slots, rows)
+    tokens, best = ours.likeliest(slots)
+    assert (tokens, best) == reference.greedy(ours.logits(slots), range(rows))
+
+
+def test_a_row_with_a_logit_that_is_no_number_says_so(forest):
+    config = tiny_config()
+    _, weights = fused(config)
+    weights["model.embed_tokens.weight"][7, 3] = 3e38
+    ours, _ = fused(config, weights)
+    trees = forest(SLOTS)
+    broken, sound = trees.grow(None, [7, 1]), trees.grow(None, [5, 1])
+    ours.forward(trees.batch([(broken, 0, 2), (sound, 0, 2)]))
+    slots = [broken.slots[0], sound.slots[1]]
+    wanted = ours.logits(slots).amax(-1)
+    _, best = ours.likeliest(slots)
+    assert torch.equal(torch.tensor(best).isfinite(), wanted.isfinite())
+    assert not wanted[0].isfinite()
+
+
 def test_no_rows_and_no_slots(forest):
     ours, _ = fused(tiny_config())
     ours.forward(forest(SLOTS).batch([]))
     assert ours.logits([]).shape == (0, 259)
+    assert ours.likeliest([]) == ([], [])
 
 
 def test_an_overflow_stays_with_its_own_rows(forest):

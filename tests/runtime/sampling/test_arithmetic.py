@@ -11,7 +11,7 @@ def test_it_is_the_real_functions() -> None:
     real = torch_arithmetic()
     rows = [SampleRow(row, SamplingParams(temperature=0), 0, 0) for row in (1, 0)]
     assert [s.token for s in real.sample(logits, rows)] == [0, 1]
-    assert [s.token for s in real.greedy(logits, [0, 1])] == [1, 0]
+    assert [s.token for s in real.greedy([1, 0], [3.0, 2.0])] == [1, 0]
     expected = torch.log_softmax(logits, -1)
     assert real.token_logprobs(logits, [2, 1]) == [expected[0, 2].item(), expected[1, 1].item()]
     assert real.pair_logprobs(logits, [[0, 1], []]) == [expected[0, :2].tolist(), []]

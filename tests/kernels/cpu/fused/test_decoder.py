@@ -63,6 +63,7 @@ def run(decoder, vocab, slots):
         items = [(slot, 1, row, row + 1, 2047) for row, slot in enumerate(lines)]
         decoder.forward(tokens[: len(lines)], [2047] * len(lines), lines, lines_of(items))
         found.append(decoder.logits(lines).clone())
+        assert decoder.likeliest(lines)[0] == found[-1].argmax(-1).tolist()
         for bit in (0, vocab // 2, vocab - 1):
             mask = (1 << bit).to_bytes((vocab + 31) // 32 * 4, "little")
             found.append(decoder.logits(lines, [mask])[:, bit].clone())
