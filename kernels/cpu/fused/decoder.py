@@ -33,9 +33,10 @@ _LEAST_POSITIONS = 2048
 class Decoder:
     """Weights, memory for `num_slots` tokens, and everything a step needs, allocated once.
 
-    Weights are int8 with one scale per output, what is multiplied with them has 16 bits or more
-    (`inputs`), sums, norms and the residual stream are float32, queries, K and V bfloat16:
-    `reference.quantised_linear` and `reference.tree_attention` say what each part computes.
+    Weights are int8 with one scale per output, what is multiplied with them is bytes with one per
+    block or float32 (`inputs`), sums, norms and the residual stream are float32, queries, K and V
+    bfloat16: `reference.quantised_linear` and `reference.tree_attention` say what each part
+    computes.
     `layers` are read one after the other and may be made on the way; without `head` the embedding
     is it. Raises ValueError for a weight that isn't finite.
     """

@@ -2,7 +2,7 @@
 
 A block of a row and the same block of each row of weights are multiplied by one orthogonal matrix,
 Sylvester's Hadamard matrix of order 64 over 8, so their products stay what they were. It spreads
-what a few inputs hold over all 64, which makes integers with one scale exact where it matters
+what a few inputs hold over all 64, so that integers with one scale for all of them lose less
 (QuaRot, Ashkboos et al. 2024, there over whole rows and inside the model). The matrix is symmetric:
 turned again, a block is itself.
 """
