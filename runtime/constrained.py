@@ -125,8 +125,8 @@ class Constrained:
 def wanted(
     going: Sequence[Generation], masks: Mapping[Generation, bytes]
 ) -> Sequence[bytes] | None:
-    """Sets that have every token whose logit a step needs; None where it needs all. `masks` are
-    those of some of the step's generations, `going`."""
-    if len(masks) < len(going) or any(sequence.params.return_logprob for sequence in going):
+    """Sets that have every token whose logit a step needs, one for each of `going`; None where it
+    needs all. `masks` may have others, too, of a call that has just failed."""
+    if any(s not in masks or s.params.return_logprob for s in going):
         return None
-    return list(masks.values())
+    return [masks[sequence] for sequence in going]

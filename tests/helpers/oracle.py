@@ -43,7 +43,7 @@ def _soil(runner: ModelRunner, slots: int) -> None:
     if isinstance(runner._model, FusedModel):
         decoder: Any = runner._model._decoder
         kept: dict[str, torch.Tensor] = decoder._kept
-        kept["final"][:] = math.nan
+        kept["kept"][:] = math.nan
         if decoder.shape.head_dim == decoder._padded:  # Else there are zeros to keep.
             # Its values are never NaN (`attention.write`).
             kept["pool"][:, 0], kept["pool"][:, 1] = math.nan, 1e30

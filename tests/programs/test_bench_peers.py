@@ -12,6 +12,9 @@ import fake_peer
 import pytest
 from stub_server import StubServer
 
+from ramet.runtime.builtin_model import resolve_model
+from ramet.runtime.tokenizer import Tokenizer
+
 Load = Callable[[str], ModuleType]
 FEW = "few-shot,judge,json,select"
 
@@ -246,6 +249,19 @@ def test_workloads_are_new_in_every_round_and_the_same_for_everybody(bench: Modu
                 assert "Round 1. " in steps[0]["text"][:40]
                 calls = [name_of(step) for step, _ in calls_of(steps)]
                 assert len(set(calls)) == len(calls)
+
+
+@pytest.mark.usefixtures("bench")
+def test_prompts_are_as_long_as_the_page_says() -> None:
+    from benchmarks import workloads
+
+    directory = resolve_model("smollm2-135m").dir
+    assert directory is not None
+    tokenizer = Tokenizer.from_dir(directory)
+    for number in (1, 2, 9):
+        for name, tokens in (("few-shot", 1139), ("long-prompt", 2048)):
+            programs = workloads.build(name, number, False).programs
+            assert {len(tokenizer.encode(steps[0]["text"])) for steps in programs} == {tokens}
 
 
 def test_documents_and_agreement_are_judged(bench: ModuleType) -> None:

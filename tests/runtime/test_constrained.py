@@ -25,6 +25,7 @@ from scripted_runtime import (
 )
 
 from ramet.kernels.cpu import fused
+from ramet.runtime.constrained import wanted
 from ramet.runtime.errors import GrammarError, InvalidArgument
 from ramet.runtime.grammar import compiler
 from ramet.runtime.grammar.guide import Guide
@@ -484,3 +485,20 @@ def test_many_matches_of_a_stop_regex_may_be_under_way(start: Starter) -> None:
     assert runtime.generate("?", params)["text"] == "abcabc"
     included = runtime.generate("?", params | {"include_stop": True, "max_tokens": 9})
     assert (included["text"], included["meta"]["finish_reason"]) == ("abc" * 3, "length")
+
+
+class Going:
+    """As much of a generation as is asked of it here."""
+
+    def __init__(self, return_logprob: bool = False) -> None:
+        self.params = SamplingParams(return_logprob=return_logprob)
+
+
+def test_what_a_step_needs_of_the_head_is_what_its_own_rows_may_sample() -> None:
+    a, b, gone, free, told = Going(), Going(), Going(), Going(), Going(return_logprob=True)
+    masks = {a: b"a", b: b"b", gone: b"g", told: b"t"}
+    assert wanted([a, b], masks) == [b"a", b"b"]
+    assert wanted([a, told], masks) is None
+    # Siblings of a call that has just failed leave their masks behind.
+    assert wanted([free], masks) is None
+    assert wanted([free, a], masks) is None
