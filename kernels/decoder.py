@@ -16,7 +16,7 @@ RopeRows = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 @dataclasses.dataclass(frozen=True)
 class DecoderShape:
-    """The sizes of a decoder; all are even."""
+    """The sizes of a decoder; `head_dim` is even."""
 
     num_layers: int
     hidden: int

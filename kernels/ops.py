@@ -175,9 +175,8 @@ def why_no_decoder(shape: DecoderShape, device: torch.device) -> str | None:
     """Why `decoder` can't be had for such a model on such a device, or None if it can."""
     if device.type != "cpu":
         return f"they don't run on {device}"
-    sizes = (shape.hidden, shape.inner, shape.head_dim)
-    if any(size % 2 for size in sizes):
-        return f"the model's sizes {sizes} are not all even"
+    if shape.head_dim % 2:
+        return f"the model's heads have an odd size, {shape.head_dim}"
     return fused.why_not()
 
 

@@ -114,13 +114,13 @@ class Model(NamedTuple):
         return ModelRunner(self.spec, weights, num_slots=slots, dtype=kind, device="cpu")
 
     def weight_bytes(self, dtype: str) -> int:
-        """Bytes of the weights; in int8, matrices have a float32 scale per row, and what isn't a
-        matrix is float32."""
+        """Bytes of the weights; in int8, rows of matrices are filled up to blocks of 64 and have a
+        float32 scale, and what isn't a matrix is float32."""
         shapes = self.spec.weight_shapes().values()
         if dtype != "int8":
             return sum(math.prod(shape) for shape in shapes) * DTYPES[dtype].itemsize
         return sum(
-            math.prod(shape) + 4 * shape[0] if len(shape) == 2 else 4 * math.prod(shape)
+            shape[0] * (-(-shape[1] // 64) * 64 + 4) if len(shape) == 2 else 4 * math.prod(shape)
             for shape in shapes
         )
 

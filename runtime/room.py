@@ -34,7 +34,7 @@ class Runner(Protocol):
     vocab_size: int
 
     def forward(self, batch: Batch) -> None:
-        """Compute the batch's rows: K, V and final hidden state at `batch.slots`."""
+        """Compute the batch's rows: K, V and what logits are computed from, at `batch.slots`."""
 
     def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> Tensor:
         """The logits [len(slots), vocab_size] at computed slots, float32 or float64; they are good

@@ -44,8 +44,8 @@ class Runtime:
 
     - `model`: a built-in name (`smollm2-135m`, the default, or `tiny`), a Hugging Face folder, a
       `.gguf` file or a hub id.
-    - `device`: "auto" or "cpu"; `dtype`: "auto" (the fastest that serves), "bfloat16", "float16",
-      "float32" or "float64".
+    - `device`: "auto" or "cpu"; `dtype`: "auto" (int8 on a CPU that can), "int8", "bfloat16",
+      "float16", "float32" or "float64".
     - `max_context`: longest path in tokens; None is the model's own.
     - `pool_tokens`: KV slots, rounded down to whole pages; "auto" is a quarter of the free memory,
       at most 65,536 or the model's context. `page_size`: slots per page.

@@ -1,6 +1,6 @@
 """PagePool: the ledger of KV pages, in integers only.
 
-A page is `page_size` consecutive slots; a slot holds one token's K, V and final hidden state.
+A page is `page_size` consecutive slots; a slot holds one token's K, V and hidden row.
 Slots of one page are handed out bottom-up and always continue the token in the slot below, so a
 page belongs to one chain of the tree; slots are given back tail first, so what comes back is
 always the top of a page, and a page is free exactly when its fill is zero. That is why sharing is

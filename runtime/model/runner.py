@@ -91,7 +91,8 @@ class ModelRunner:
         return KVPool.bytes_per_token(spec, dtype)
 
     def forward(self, batch: Rows) -> None:
-        """Compute the batch's rows; afterwards their slots hold K/V and the head's input.
+        """Compute the batch's rows; afterwards their slots hold K/V and what logits are
+        computed from.
 
         The slots are distinct, and the items cover every row, as `AttentionPlan` says. A batch
         without rows does nothing.
@@ -102,7 +103,8 @@ class ModelRunner:
     def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:
         """Logits `[len(slots), vocab]` of the tokens computed at `slots`, on the runner's device.
 
-        float32, or float64 for a float64 model; nothing but the head is computed. The result is
+        float32, or float64 for a float64 model. Nothing but the head is computed, with int8 the
+        last MLP before it, too. The result is
         the caller's to change until the next call, which may write to the same memory. The logits
         of tokens that none of `masks` has (as `SampleRow.mask`) may be given as minus infinity.
         """

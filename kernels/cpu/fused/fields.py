@@ -106,7 +106,7 @@ class Linear(enum.IntEnum):
     """A packed matrix, where its rows come from and where its products go."""
 
     MODE = 0
-    """What becomes of a product; see `linear`."""
+    """What becomes of a product; see `outputs`."""
     FROM = enum.auto()
     """Address of its inputs, `[rows]`."""
     VALUES = enum.auto()

@@ -301,8 +301,6 @@ def view(kind: Any) -> Any:
 
 
 f32_array = view(types.float32)
-i8_array = view(types.int8)
-u8_array = view(types.uint8)
 i32_array = view(types.int32)
 i64_array = view(types.int64)
 u16_array = view(types.uint16)

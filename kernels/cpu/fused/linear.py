@@ -88,8 +88,8 @@ def activation(value):
 
 @inlined
 def _unpack(values, inputs, unpacked):
-    """Unpack a panel, two blocks of `inputs` times 16 int8."""
-    for step in range(inputs):  # of both blocks: they follow one another, here and there
+    """Unpack a panel: twice `inputs` times 16 int8, which follow one another, here and there."""
+    for step in range(inputs):
         _unpack_step(values + step * _STEP_BYTES, unpacked + step * _UNPACKED)
 
 

@@ -135,6 +135,16 @@ def test_any_vocabulary_to_its_ends(forest, pair, vocab, tied):
             near(got, plain.logits(slots))
 
 
+@pytest.mark.parametrize(("hidden", "inner"), [(61, 101), (64, 63), (130, 1), (65, 192)])
+def test_sizes_that_are_no_multiples_of_a_block(forest, pair, hidden, inner):
+    config = {**tiny_config(), "hidden_size": hidden, "intermediate_size": inner, "head_dim": 18}
+    ours, plain = pair(config, 200)
+    node = forest(200).grow(None, ids(90))
+    for runner in (ours, plain):
+        runner.forward(forest(200).batch([(node, 0, 90)]))
+    near(ours.logits(node.slots), plain.logits(node.slots))
+
+
 def test_two_decoders_take_turns(forest):
     """Two sizes, two Python threads, one team: each computes what it computes alone."""
     configs = [

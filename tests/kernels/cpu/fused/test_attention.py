@@ -188,7 +188,7 @@ def test_without_bfloat16_products():
     if "RAMET_TEST_INNER" in os.environ:
         pytest.skip("this is the inner run")
     names = ["random_trees and 3-None", "prefill_beside and 65", "broken_row", "slot_at_a_time"]
-    chosen = " or ".join(f"({name})" for name in [*names, "exp2", "rounded", "80"])
+    chosen = " or ".join(f"({name})" for name in [*names, "rounded", "80"])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", str(here.parent), "-k", chosen],
         env=environment, cwd=here.parents[4], capture_output=True, text=True, check=False,
