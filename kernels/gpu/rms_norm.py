@@ -120,7 +120,7 @@ def variants(arch: str) -> Iterator[Variant]:
                     f"rms_norm {name} {size} {'add ' if add else ''}{arch}",
                     rms_norm_kernel,
                     {
-                        **{pointer: f"*{name}" for pointer in pointers},
+                        **dict.fromkeys(pointers, f"*{name}"),
                         "lines": "i32",
                         "heads": "i32",
                         "row_stride": "i32",

@@ -154,9 +154,9 @@ def variants(arch: str) -> Iterator[Variant]:
                 f"rope_write {name} {dim} {arch}",
                 rope_write_kernel,
                 {
-                    **{pointer: f"*{name}" for pointer in pointers},
+                    **dict.fromkeys(pointers, f"*{name}"),
                     "slots": "*i64",
-                    **{stride: "i32" for stride in (*strides, "k_slot", "v_slot")},
+                    **dict.fromkeys((*strides, "k_slot", "v_slot"), "i32"),
                 },
                 _constants(heads, kv_heads, dim),
                 4,

@@ -45,6 +45,53 @@ _ENDLESS = 2**30
 
 
 @triton.jit
+def _fold(query, position, k, v, stand, there, scale, window, best, total, value):
+    """One block of keys, `[keys, dim]`, folded into a tile's maxima, sums and values.
+
+    `stand` are the keys' positions, `there` whether they are keys at all.
+    """
+    scores = tl.dot(query, tl.trans(k), input_precision="ieee") * scale
+    visible = there[None, :] & (stand[None, :] <= position[:, None])
+    visible = visible & (stand[None, :] > position[:, None] - window)
+    scores = tl.where(visible, scores, float("-inf"))
+    new = tl.maximum(best, tl.max(scores, axis=1))
+    # A line that has seen no key yet has -inf, and -inf minus -inf is no number.
+    base = tl.where(new == float("-inf"), 0.0, new)
+    weights = tl.exp2(scores - base[:, None])
+    shrink = tl.exp2(best - base)
+    value = tl.dot(weights.to(v.dtype), v, acc=value * shrink[:, None], input_precision="ieee")
+    return new, total * shrink + tl.sum(weights, axis=1), value
+
+
+@triton.jit
+def _walk(segments, first, last, query, position, k_pool, v_pool, k_slot, v_slot, scale, window,
+          DIM: tl.constexpr, KEYS: tl.constexpr):  # fmt: skip
+    """A tile's maxima, sums and values over its segments; pools point at the KV head."""
+    LINES: tl.constexpr = query.shape[0]
+    BLOCK_DIM: tl.constexpr = query.shape[1]
+    dim = tl.arange(0, BLOCK_DIM)
+    best = tl.full([LINES], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([LINES], dtype=tl.float32)
+    value = tl.zeros([LINES, BLOCK_DIM], dtype=tl.float32)
+    for number in range(first, last):
+        slot = tl.load(segments + number * 3).to(tl.int64)
+        length = tl.load(segments + number * 3 + 1)
+        key_pos = tl.load(segments + number * 3 + 2)
+        k_at, v_at = k_pool + slot * k_slot, v_pool + slot * v_slot
+        for start in range(0, length, KEYS):
+            key = start + tl.arange(0, KEYS)
+            there = key < length
+            read = there[:, None] & (dim < DIM)[None, :]
+            far = key.to(tl.int64)[:, None]
+            k = tl.load(k_at + far * k_slot + dim[None, :], mask=read, other=0)
+            v = tl.load(v_at + far * v_slot + dim[None, :], mask=read, other=0)
+            best, total, value = _fold(
+                query, position, k, v, key_pos + key, there, scale, window, best, total, value
+            )
+    return best, total, value
+
+
+@triton.jit
 def attend_kernel(
     q,
     k_pool,
@@ -81,41 +128,15 @@ def attend_kernel(
     head = kv_head * GROUP + line % GROUP
     live = line < rows * GROUP
     dim = tl.arange(0, BLOCK_DIM)
-    inside = dim < DIM
-    drawn = live[:, None] & inside[None, :]
+    drawn = live[:, None] & (dim < DIM)[None, :]
     at = row.to(tl.int64) * q_row + head * q_head
     query = tl.load(q + at[:, None] + dim[None, :], mask=drawn, other=0)
     position = tl.load(row_pos + row, mask=live, other=0)
-    best = tl.full([LINES], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([LINES], dtype=tl.float32)
-    value = tl.zeros([LINES, BLOCK_DIM], dtype=tl.float32)
-    for number in range(tl.load(unit + 2), tl.load(unit + 3)):
-        slot = tl.load(segments + number * 3).to(tl.int64)
-        length = tl.load(segments + number * 3 + 1)
-        key_pos = tl.load(segments + number * 3 + 2)
-        k_at = k_pool + slot * k_slot + kv_head * k_head
-        v_at = v_pool + slot * v_slot + kv_head * v_head
-        for start in range(0, length, KEYS):
-            key = start + tl.arange(0, KEYS)
-            there = (key < length)[:, None] & inside[None, :]
-            far = key.to(tl.int64)[:, None]
-            k = tl.load(k_at + far * k_slot + dim[None, :], mask=there, other=0)
-            scores = tl.dot(query, tl.trans(k), input_precision="ieee") * scale
-            stand = (key_pos + key)[None, :]
-            visible = (key < length)[None, :] & (stand <= position[:, None])
-            visible = visible & (stand > position[:, None] - window)
-            scores = tl.where(visible, scores, float("-inf"))
-            new = tl.maximum(best, tl.max(scores, axis=1))
-            # A line that has seen no key yet has -inf, and -inf minus -inf is no number.
-            base = tl.where(new == float("-inf"), 0.0, new)
-            weights = tl.exp2(scores - base[:, None])
-            shrink = tl.exp2(best - base)
-            v = tl.load(v_at + far * v_slot + dim[None, :], mask=there, other=0)
-            value = tl.dot(
-                weights.to(v.dtype), v, acc=value * shrink[:, None], input_precision="ieee"
-            )
-            total = total * shrink + tl.sum(weights, axis=1)
-            best = new
+    k_at, v_at = k_pool + kv_head * k_head, v_pool + kv_head * v_head
+    best, total, value = _walk(
+        segments, tl.load(unit + 2), tl.load(unit + 3), query, position, k_at, v_at, k_slot, v_slot,
+        scale, window, DIM, KEYS,
+    )  # fmt: skip
     empty = total == 0
     value = value / tl.where(empty, 1.0, total)[:, None]
     place = tl.load(unit + 4)

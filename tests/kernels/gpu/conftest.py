@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import random
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -83,3 +84,43 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def device() -> torch.device:
     """Where the tensors of a test lie."""
     return torch.device("cuda" if NATIVE else "cpu")
+
+
+def _tree_items(
+    source: random.Random, depth: int, long: int, most: int = 60
+) -> tuple[list[tuple[int, int, int, int, int]], list[int]]:
+    """Items and row positions of a depth-first batch of at most about `most` rows: nodes of a tree
+    of this depth over scattered slots, with empty items among them, in any order."""
+    free = list(range(0, 2000, 8))
+    source.shuffle(free)
+    items: list[tuple[int, int, int, int, int]] = []
+    row_pos: list[int] = []
+
+    def visit(level: int, position: int) -> None:
+        first, end = len(row_pos), position
+        segments = []
+        for _ in range(source.randint(1, 2)):
+            length = source.randint(1, 8)
+            segments.append((free.pop(), length, end))
+            end += length
+        if level == 0 and long:
+            segments.append((2100, long, end))
+            end += long
+        new = min(source.choice([0, 1, 1, 2, 30]), end - position)
+        row_pos.extend(range(end - new, end))
+        for _ in range(source.randint(1, 3) if level < depth and len(row_pos) < most else 0):
+            visit(level + 1, end)
+        if len(row_pos) == first:
+            row_pos.append(end - 1)
+        items.extend((slot, length, first, len(row_pos), pos) for slot, length, pos in segments)
+        items.append((free[0], source.choice([0, 3]), first, first, position))
+
+    visit(0, 0)
+    source.shuffle(items)
+    return items, row_pos
+
+
+@pytest.fixture
+def tree_items() -> Any:
+    """The function that makes trees."""
+    return _tree_items

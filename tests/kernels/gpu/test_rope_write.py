@@ -13,7 +13,14 @@ pytest.importorskip("triton", reason="the GPU's kernels need triton")
 
 from ramet.kernels import reference
 
-SHAPES = [(1, 1, 1, 64), (5, 9, 3, 64), (40, 2, 2, 80), (3, 10, 5, 96), (2, 8, 1, 128), (7, 4, 2, 256)]
+SHAPES = [
+    (1, 1, 1, 64),
+    (5, 9, 3, 64),
+    (40, 2, 2, 80),
+    (3, 10, 5, 96),
+    (2, 8, 1, 128),
+    (7, 4, 2, 256),
+]
 
 
 def inputs(rows, heads, kv_heads, dim, dtype, device):
