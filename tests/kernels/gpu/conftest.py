@@ -15,7 +15,7 @@ import pytest
 import torch
 
 NATIVE = torch.cuda.is_available()
-MODULES = ("rms_norm", "rope_write", "silu_mul", "bitmask", "tree_attention")
+MODULES = ("rms_norm", "rope_write", "silu_mul", "bitmask", "tree_attention", "sampling")
 
 
 def _import_kernels() -> str | None:

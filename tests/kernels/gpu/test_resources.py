@@ -35,7 +35,15 @@ def test_all_variants_compile_and_fit(arch):
     assert done.returncode == 0, done.stderr[-4000:]
     found = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = {one["label"].split()[0] for one in found}
-    assert kinds == {"attend", "merge", "rms_norm", "rope_write", "silu_mul", "bitmask"}
+    assert kinds == {
+        "attend",
+        "merge",
+        "rms_norm",
+        "rope_write",
+        "silu_mul",
+        "bitmask",
+        "likeliest",
+    }
     for one in found:
         assert one["shared"] <= SHARED[arch], one
         assert one["registers"] <= REGISTERS[arch], one
