@@ -49,4 +49,5 @@ def test_all_variants_compile_and_fit(arch):
         assert one["registers"] <= REGISTERS[arch], one
         assert one["spilled"] <= SPILLED[arch], one
         if one["label"].startswith("attend") and " x16 " in one["label"] and arch != "gfx942":
-            assert one["registers"] <= 160, one
+            # Three such programs, of 4 warps, in the 65,536 registers of a processor.
+            assert one["registers"] <= 168, one
