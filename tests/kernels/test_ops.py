@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -74,3 +77,13 @@ def test_apply_bitmask_equals_reference(dtype):
     ops.apply_bitmask(logits, bitmask)
     assert torch.equal(logits, wanted)
     assert torch.isinf(logits).any()
+
+
+def test_a_cpu_loads_no_triton():
+    code = (
+        "import sys, torch; from ramet.kernels import ops; "
+        "ops.rms_norm(torch.ones(1, 4), torch.ones(4), 1e-5); "
+        "print(*(name for name in sys.modules if name.startswith(('triton', 'ramet.kernels.gpu'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
