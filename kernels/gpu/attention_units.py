@@ -102,8 +102,10 @@ def build_units(
     pairs = _cut(plan, pairs, tile_first, tile_rows, window)
     tile_small = small[tile_group]
     works = [
-        _split(pairs.only(tile_small[pairs.tile] == kind), tile_first, tile_rows, kv_heads, each)
-        for kind, each in ((True, processors), (False, processors))
+        _split(
+            pairs.only(tile_small[pairs.tile] == kind), tile_first, tile_rows, kv_heads, processors
+        )
+        for kind in (True, False)
     ]
     return _merged(plan.num_rows, works[0], works[1])
 

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from ramet.kernels.cpu.fused.hadamard import BLOCK
 from ramet.kernels.cpu.fused.inputs import BLOCK_BYTES, SCALE, SUM
-from ramet.kernels.cpu.fused.lanes import F32, FLOATS, FOURS, I32, I64, INTS, LANES, Code
+from ramet.kernels.cpu.fused.lanes import F32, FLOATS, FOURS, I32, I64, INTS, LANES, Code, loop
 
 COLUMNS = 2
 """Of 16 outputs, of a tile."""
@@ -50,27 +50,6 @@ def ask_ahead(code: Code, columns: list[Any], b_stride: Any, late: Any, size: in
     for offset in range(0, size, _STEP_BYTES):
         for start in starts:
             code.prefetch(code.at(start, AHEAD + offset))
-
-
-def _loop(code: Code, count: Any, first: list[Any], body: Any) -> list[Any]:
-    """`count` times, at least once, `body(number, values)`, which gives the next values; the last
-    ones."""
-    builder = code.builder
-    before, loop = builder.block, builder.append_basic_block("loop")
-    after = builder.append_basic_block("after")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    number, *values = [builder.phi(value.type) for value in (count, *first)]
-    last: list[Any] = body(number, values)
-    following = code.at(number, 1)
-    for phi, start, next_one in zip(
-        [number, *values], [ir.Constant(I64, 0), *first], [following, *last], strict=True
-    ):
-        phi.add_incoming(start, before)
-        phi.add_incoming(next_one, builder.block)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
-    builder.position_at_end(after)
-    return last
 
 
 def _add_steps(
@@ -115,14 +94,14 @@ def tile(rows: int) -> Any:
                 return _add_steps(code, its_rows, its_columns, beyond, sums)
 
             sums = [code.splat(code.load(code.at(starts[row], SUM), I32, 4)) for row, _ in places]
-            sums = _loop(code, ir.Constant(I64, _STEPS // _UNROLLED), sums, add_steps)
+            sums = loop(code, ir.Constant(I64, _STEPS // _UNROLLED), sums, add_steps)
             scales = [code.splat(code.load(code.at(start, SCALE), F32, 4)) for start in starts]
             return [
                 code.fma(builder.sitofp(whole, FLOATS), scales[row], before)
                 for whole, before, (row, _) in zip(sums, so_far, places, strict=True)
             ]
 
-        added = _loop(code, blocks, [code.floats(0.0)] * len(places), add_block)
+        added = loop(code, blocks, [code.floats(0.0)] * len(places), add_block)
         for (row, column), value in zip(places, added, strict=True):
             output = code.at(code.at(c, code.times(c_stride, row)), 4 * LANES * column)
             code.store(value, output)

@@ -147,6 +147,27 @@ class Code:
         return self.builder.bitcast(self.builder.shl(wide, self.ints(16)), FLOATS)
 
 
+def loop(code: Code, count: Any, first: list[Any], body: Any) -> list[Any]:
+    """`count` times, at least once, `body(number, values)`, which gives the next values; the last
+    ones."""
+    builder = code.builder
+    before, inside = builder.block, builder.append_basic_block("loop")
+    after = builder.append_basic_block("after")
+    builder.branch(inside)
+    builder.position_at_end(inside)
+    number, *values = [builder.phi(value.type) for value in (count, *first)]
+    last: list[Any] = body(number, values)
+    following = code.at(number, 1)
+    for phi, start, next_one in zip(
+        [number, *values], [ir.Constant(I64, 0), *first], [following, *last], strict=True
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(next_one, builder.block)
+    builder.cbranch(builder.icmp_signed("<", following, count), inside, after)
+    builder.position_at_end(after)
+    return last
+
+
 def lanes_below(code: Code, count: Any, first: int = 0) -> Any:
     """Which of the lanes, the first being number `first`, are among `count`, below 2**31."""
     numbers = ir.Constant(INTS, list(range(first, first + LANES)))

@@ -20,12 +20,12 @@ from ramet.kernels.cpu.fused.lanes import (
     F32,
     FLOATS,
     I32,
-    I64,
     INTS,
     LANES,
     Code,
     i32_array,
     i64_array,
+    loop,
     routine,
 )
 from ramet.kernels.cpu.fused.phases import finish, take, wait
@@ -89,28 +89,17 @@ def _first_largest(_context: Any, notes: Any, panels: Any, best: Any, places: An
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         code = Code(builder)
         notes, panels, best_at, places_at = arguments
-        entry, loop = builder.block, builder.append_basic_block("panel")
-        after = builder.append_basic_block("done")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        panel, best, places = builder.phi(I64), builder.phi(FLOATS), builder.phi(INTS)
-        strange = builder.phi(_BITS)
-        value = code.load(code.at(notes, code.times(panel, _NOTES)), FLOATS, 4)
-        better = builder.fcmp_ordered(">", value, best)
-        new = builder.select(better, value, best)
-        here = builder.select(better, code.splat(builder.trunc(panel, I32)), places)
-        seen = builder.or_(strange, builder.fcmp_unordered("uno", value, value))
-        following = code.at(panel, 1)
-        for phi, start, next_one in (
-            (panel, ir.Constant(I64, 0), following),
-            (best, code.floats(float("-inf")), new),
-            (places, code.ints(0), here),
-            (strange, ir.Constant(_BITS, [0] * LANES), seen),
-        ):
-            phi.add_incoming(start, entry)
-            phi.add_incoming(next_one, loop)
-        builder.cbranch(builder.icmp_signed("<", following, panels), loop, after)
-        builder.position_at_end(after)
+
+        def add_panel(panel: Any, so_far: list[Any]) -> list[Any]:
+            best, places, strange = so_far
+            value = code.load(code.at(notes, code.times(panel, _NOTES)), FLOATS, 4)
+            better = builder.fcmp_ordered(">", value, best)
+            here = builder.select(better, code.splat(builder.trunc(panel, I32)), places)
+            seen = builder.or_(strange, builder.fcmp_unordered("uno", value, value))
+            return [builder.select(better, value, best), here, seen]
+
+        nothing = [code.floats(float("-inf")), code.ints(0), ir.Constant(_BITS, [0] * LANES)]
+        new, here, seen = loop(code, panels, nothing, add_panel)
         code.store(builder.select(seen, code.floats(float("nan")), new), best_at)
         code.store(here, places_at)
         return context.get_dummy_value()

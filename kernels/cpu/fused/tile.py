@@ -37,6 +37,7 @@ from ramet.kernels.cpu.fused.lanes import (
     SHORTS,
     VNNI,
     Code,
+    loop,
     routine,
 )
 
@@ -129,26 +130,16 @@ def _tile(rows: int, stored: str) -> Any:
         if stored != "bytes":
             there = [code.load(output, FLOATS, 4) for output in outputs]
             first = [builder.select(adds, *both) for both in zip(there, first, strict=True)]
-        entry, loop = builder.block, builder.append_basic_block("step")
-        after = builder.append_basic_block("stored")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        step = builder.phi(I64)
-        sums = [builder.phi(FLOATS) for _ in places]
-        columns = _read_columns(code, stored, b, b_stride, step, steps, last)
-        values = [code.at(start, code.times(step, len(columns[0]) * 4)) for start in starts]
-        added = [
-            _add_products(code, stored, so_far, values[row], columns[column])
-            for so_far, (row, column) in zip(sums, places, strict=True)
-        ]
-        following = code.at(step, 1)
-        for phi, start, next_one in zip(
-            [step, *sums], [ir.Constant(I64, 0), *first], [following, *added], strict=True
-        ):
-            phi.add_incoming(start, entry)
-            phi.add_incoming(next_one, loop)
-        builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
-        builder.position_at_end(after)
+
+        def add_step(step: Any, sums: list[Any]) -> list[Any]:
+            columns = _read_columns(code, stored, b, b_stride, step, steps, last)
+            values = [code.at(start, code.times(step, len(columns[0]) * 4)) for start in starts]
+            return [
+                _add_products(code, stored, so_far, values[row], columns[column])
+                for so_far, (row, column) in zip(sums, places, strict=True)
+            ]
+
+        added = loop(code, steps, first, add_step)
         for output, value in zip(outputs, added, strict=True):
             code.store(value, output)
         return target.get_dummy_value()
