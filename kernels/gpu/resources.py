@@ -20,7 +20,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from ramet.kernels.gpu import bitmask, rms_norm, rope_write, sampling, silu_mul, tree_attention
+from ramet.kernels.gpu import (
+    bitmask,
+    draw,
+    rms_norm,
+    rope_write,
+    sampling,
+    silu_mul,
+    tree_attention,
+)
 from ramet.kernels.gpu.configs import Variant
 
 TARGETS = {
@@ -45,7 +53,7 @@ class Resources:
 
 def all_variants(arch: str) -> Iterator[Variant]:
     """What all files launch on an architecture."""
-    for file in (bitmask, rms_norm, rope_write, sampling, silu_mul, tree_attention):
+    for file in (bitmask, draw, rms_norm, rope_write, sampling, silu_mul, tree_attention):
         yield from file.variants(arch)
 
 

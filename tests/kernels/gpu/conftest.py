@@ -15,7 +15,7 @@ import pytest
 import torch
 
 NATIVE = torch.cuda.is_available()
-MODULES = ("rms_norm", "rope_write", "silu_mul", "bitmask", "tree_attention", "sampling")
+MODULES = ("rms_norm", "rope_write", "silu_mul", "bitmask", "tree_attention", "sampling", "draw")
 
 
 def _import_kernels() -> str | None:
@@ -67,6 +67,32 @@ def _repair_bfloat16(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(InterpreterBuilder, name, rounding_cast)
 
 
+def _patch_once(patch: pytest.MonkeyPatch) -> None:
+    """A launch patches Triton's language, and every function that its kernel calls does so again,
+    which takes half of the time: here it is once for each module and launch."""
+    from triton.runtime import interpreter
+
+    original = interpreter._patch_lang
+    done: set[int] = set()
+
+    def once(fn: Any) -> Any:
+        if id(fn.__globals__) in done:
+            return None
+        scope = original(fn)
+        if not done:
+            restore = scope.restore
+
+            def finish() -> None:
+                done.clear()
+                restore()
+
+            scope.restore = finish
+        done.add(id(fn.__globals__))
+        return scope
+
+    patch.setattr(interpreter, "_patch_lang", once)
+
+
 @pytest.fixture(autouse=True)
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if WHY_NOT is not None:
@@ -76,6 +102,7 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     _repair_bfloat16(monkeypatch)
+    _patch_once(monkeypatch)
     with np.errstate(all="ignore"):
         yield
 
