@@ -62,7 +62,7 @@ class Decoder(Protocol):
     ) -> None:
         """Compute rows, at least one: their K, V and what `logits` reads are then at their slots.
 
-        `items` and `gathered` are what `AttentionPlan` calls `host_items` and `gathered`. Raises
+        `items` and `gathered` are what `AttentionPlan` calls `items` and `gathered`. Raises
         ValueError if a row sees no key.
         """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,9 @@ from ramet.kernels.cpu import tree_attention as cpu_tree_attention
 from ramet.kernels.decoder import Decoder, DecoderShape, LayerTensors, RopeRows
 from ramet.kernels.draws import Draws
 from ramet.kernels.plan import AttentionPlan
+
+if TYPE_CHECKING:
+    from ramet.kernels.gpu.attention_tables import PlanTables
 
 
 def embed(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -41,26 +45,52 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     return F.linear(x, weight, bias)
 
 
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether operators run this tensor by the kernels for GPUs. Not float64, which is exact: that
+    is computed as the references have it, wherever it lies."""
+    return tensor.is_cuda and tensor.dtype != torch.float64
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Root-mean-square norm over the last dimension, in float32 or wider."""
+    if on_gpu(x):
+        from ramet.kernels.gpu import rms_norm as gpu
+
+        return gpu.rms_norm(x, weight, eps)
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
-def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of `x`, `[rows, heads, dim]`, by `cos` and `sin` `[rows, dim]`."""
-    return reference.rope(x, cos, sin)
+def add_rms_norm(
+    x: torch.Tensor, update: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x + update`, both `[rows, n]`, and the norm of that."""
+    if on_gpu(x):
+        from ramet.kernels.gpu import rms_norm as gpu
+
+        return gpu.add_rms_norm(x, update, weight, eps)
+    x = x + update
+    return x, rms_norm(x, weight, eps)
 
 
-def write_kv(
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
+def rope_write(
+    q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
     slots: torch.Tensor,
-) -> None:
-    """Write the rows' `k` and `v` to their distinct `slots` (int64) of one layer's pool."""
-    k_pool.index_copy_(0, slots, k)
+) -> torch.Tensor:
+    """Rotary embedding of `q`, `[rows, heads, dim]`, after that of `k` and its write, with `v`, to
+    the rows' distinct `slots` (int64) of one layer's pool; `cos` and `sin` are `[rows, dim]`."""
+    if on_gpu(q):
+        from ramet.kernels.gpu import rope_write as gpu
+
+        return gpu.rope_write(q, k, v, cos, sin, k_pool, v_pool, slots)
+    k_pool.index_copy_(0, slots, reference.rope(k, cos, sin))
     v_pool.index_copy_(0, slots, v)
+    return reference.rope(q, cos, sin)
 
 
 def tree_attention(
@@ -75,13 +105,36 @@ def tree_attention(
 
     Each segment is read once for all rows under it. Raises ValueError if a row sees no key.
     """
+    if on_gpu(q):
+        from ramet.kernels.gpu import tree_attention as gpu
+
+        return gpu.tree_attention(q, k_pool, v_pool, plan, scale, window)
     if q.device.type == "cpu":
         return cpu_tree_attention.tree_attention(q, k_pool, v_pool, plan, scale, window)
     return reference.tree_attention(q, k_pool, v_pool, plan, scale, window)
 
 
+def plan_tables(
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    windows: Sequence[int | None],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> PlanTables:
+    """What brings the plans of a model's steps to a GPU, at once for all layers; `windows` are
+    those of its layers. `tree_attention` there makes what it doesn't find in a plan."""
+    from ramet.kernels.gpu.attention_tables import PlanTables
+
+    return PlanTables(heads, kv_heads, head_dim, windows, dtype, device)
+
+
 def gated_mlp(x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
     """`down(silu(gate(x)) * up(x))`; `gate_up`, `[2 * inner, hidden]`, is gate's rows then up's."""
+    if on_gpu(x):
+        from ramet.kernels.gpu import silu_mul as gpu
+
+        return gpu.gated_mlp(x, gate_up, down)
     if x.device.type == "cpu":
         return cpu_gated_mlp.gated_mlp(x, gate_up, down)
     return reference.gated_mlp(x, gate_up, down)
@@ -92,7 +145,11 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
 
     `bitmask` is int32 `[rows, ceil(vocab / 32)]`, the lowest bit of a word its first token.
     """
-    if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64):
+    if on_gpu(logits):
+        from ramet.kernels.gpu import bitmask as gpu
+
+        gpu.apply_bitmask(logits, bitmask)
+    elif logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64):
         cpu_bitmask.apply_bitmask(logits, bitmask)
     else:
         reference.apply_bitmask(logits, bitmask)
@@ -100,6 +157,8 @@ def apply_bitmask(logits: torch.Tensor, bitmask: torch.Tensor) -> None:
 
 def draws_fast(logits: torch.Tensor) -> bool:
     """Whether `greedy` and `draw` of such logits are kernels, not references."""
+    if on_gpu(logits):
+        return True
     return logits.is_cpu and logits.dtype == torch.float32 and fused.why_not() is None
 
 
@@ -110,6 +169,10 @@ def greedy(
     of `logits` `[n, vocab]`; NaN is largest. With masks, one for each of `rows`, of the tokens
     whose bit in its little-endian 32-bit words is 1.
     """
+    if on_gpu(logits):
+        from ramet.kernels.gpu import sampling as gpu
+
+        return gpu.greedy(logits, rows, masks)
     if draws_fast(logits):
         from ramet.kernels.cpu.fused import sampling
 
@@ -121,8 +184,13 @@ def draw(logits: torch.Tensor, draws: Draws) -> tuple[torch.Tensor, torch.Tensor
     """Tokens, int64 `[n, m]`, drawn from rows of `logits` `[rows, vocab]`, and the largest logits,
     `[n]`, that bans and masks leave; where that is not finite the tokens mean nothing.
 
-    A distribution's draws depend on nothing but its own row, fields and uniforms.
+    A distribution's draws depend on nothing but its own row, fields and uniforms. On a GPU the
+    host waits for nothing.
     """
+    if on_gpu(logits):
+        from ramet.kernels.gpu import draw as gpu
+
+        return gpu.draw(logits, draws)
     if draws_fast(logits):
         from ramet.kernels.cpu.fused import sampling
 

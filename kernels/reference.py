@@ -121,7 +121,7 @@ def tree_attention(
     best = queries.new_full((kv_heads, rows, group), -torch.inf)
     total = torch.zeros_like(best)
     value = queries.new_zeros((kv_heads, rows, group, dim))
-    for start, length, first, last, key_pos in plan.host_items.T.tolist():
+    for start, length, first, last, key_pos in plan.items.T.tolist():
         if length == 0 or first == last:
             continue
         if plan.gathered is not None:
@@ -232,7 +232,7 @@ def _visible(
     plan: AttentionPlan, first: int, last: int, key_pos: int, length: int, window: int | None
 ) -> torch.Tensor | None:
     """bool `[rows, keys]` of an item, or None where every row sees every key."""
-    rows = torch.from_numpy(plan.host_row_pos[first:last])
+    rows = torch.from_numpy(plan.row_pos[first:last])
     lowest, highest = int(rows.min()), int(rows.max())
     if key_pos + length - 1 <= lowest and (window is None or key_pos > highest - window):
         return None

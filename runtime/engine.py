@@ -12,19 +12,22 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ramet.runtime.ahead import NOBODY, Ahead, Flight
 from ramet.runtime.cache.eviction import EvictionQueue
 from ramet.runtime.cache.page_pool import PagePool
 from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.config import RuntimeConfig
+from ramet.runtime.contexts import Contexts
 from ramet.runtime.counters import Counters
 from ramet.runtime.deadlines import Deadlines
 from ramet.runtime.errors import BackendError, Cancelled, RametError, from_wire, to_wire
 from ramet.runtime.generation import Generations
-from ramet.runtime.room import EngineRoom, Runner
+from ramet.runtime.room import DrawingRunner, EngineRoom, Runner
 from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
+from ramet.runtime.sampling.rows import Sampled
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
-from ramet.runtime.schedule.context import CALLS, Context, ForkGroup, Program
+from ramet.runtime.schedule.context import CALLS, Context
 from ramet.runtime.schedule.policy import OVERTAKING_POOLS, make_policy
 from ramet.runtime.schedule.scheduler import Scheduler
 from ramet.runtime.schedule.sequence import Branch, Generation
@@ -87,15 +90,15 @@ class Engine:
         self._events: list[dict[str, Any]] = []
         self._generations = Generations(self.room)
         self._selections = Selections(self.room)
-        self._contexts: dict[int, Context] = {}
-        self._programs: dict[int, Program] = {}
+        self._contexts = Contexts(self.room)
         self._calls: dict[int, Call] = {}
         self._queued: dict[int, dict[str, Any]] = {}
         """Operations of calls that wait for their context, by call."""
         self._deadlines = Deadlines()
-        self._num_programs = 0
-        self._planned = 0.0
-        """When the step in hand was planned."""
+        self._planned = self._collected = 0.0
+        """When the step in hand was planned, and the one before collected."""
+        self._ahead = Ahead(self.room, runner) if isinstance(runner, DrawingRunner) else None
+        self._flight: Flight | None = None
 
     @classmethod
     def build(cls, config: RuntimeConfig) -> Engine:
@@ -108,6 +111,7 @@ class Engine:
 
     def submit(self, ops: Sequence[dict[str, Any]]) -> None:
         """Take operations, in order; each starts at once if its context is free."""
+        self._settle()
         for op in ops:
             self._handle(op)
 
@@ -120,7 +124,7 @@ class Engine:
     def idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
         scheduler = self.room.scheduler
-        return not scheduler.running and not scheduler.num_waiting
+        return not (self._flight or scheduler.running or scheduler.num_waiting)
 
     def step(self) -> None:
         """End what is late, then plan, launch and collect one step; does nothing when idle.
@@ -128,13 +132,54 @@ class Engine:
         If the model or the sampler breaks, the calls in flight fail with its words and the engine
         serves the next ones.
         """
-        for number, seconds in self._deadlines.expired(self.room.clock()):
+        late = self._deadlines.expired(self.room.clock())
+        if late:
+            self._settle()
+        for number, seconds in late:
             error = Cancelled(f"the call was not done by its deadline of {seconds:g} s")
             self._end_call(number, error)
-        batch = self.plan()
         try:
-            self.launch(batch)
+            if self._ahead is None:
+                batch = self.plan()
+                self.launch(batch)
+                self.collect(batch)
+            else:
+                self._fly(self._ahead)
+        except Exception:
+            self._flight = None
+            self._fail_all(BackendError(f"a step failed:\n{traceback.format_exc().rstrip()}"))
+
+    def _fly(self, ahead: Ahead) -> None:
+        """Launch the next step before the last one's tokens are known, if that can be."""
+        flight = self._flight
+        batch = ahead.plan(flight) if flight is not None else None
+        if flight is not None:
+            following = ahead.launch(batch, flight) if batch is not None else None
+            self._land(ahead, flight, batch)
+            self._flight = following
+        if batch is not None:
+            return
+        batch = self.plan()
+        if batch:
+            self._flight = ahead.launch(batch)
+            self.room.scheduler.commit(batch)
+        else:
             self.collect(batch)
+
+    def _land(self, ahead: Ahead, flight: Flight, following: Batch | None) -> None:
+        """Take a flight's tokens, and count the batch that was planned on them as computed."""
+        drawn = ahead.settle(flight, following)
+        if following is not None:
+            self.room.scheduler.commit(following)
+        self._collect(flight.batch, drawn, flight.expected)
+
+    def _settle(self) -> None:
+        """Leave nothing in the air."""
+        flight, self._flight = self._flight, None
+        if flight is None or self._ahead is None:
+            return
+        try:
+            self._land(self._ahead, flight, None)
         except Exception:
             self._fail_all(BackendError(f"a step failed:\n{traceback.format_exc().rstrip()}"))
 
@@ -157,18 +202,27 @@ class Engine:
 
     def collect(self, batch: Batch) -> None:
         """Account for the batch, sample, report, and start what was waiting for it."""
+        self.room.scheduler.commit(batch)
+        self._collect(batch, None, NOBODY)
+
+    def _collect(
+        self, batch: Batch, drawn: list[Sampled] | None, expected: frozenset[Generation]
+    ) -> None:
+        """What `collect` does but for the tree; tokens may have been `drawn` for all already."""
         room = self.room
         if batch:
             room.counters.steps += 1
             room.counters.peak_running = max(
                 room.counters.peak_running, len(room.scheduler.running)
             )
-        room.scheduler.commit(batch)
-        ended: list[Call] = []
         generations = [s for s in batch.ready if isinstance(s, Generation)]
         whole = len(generations) == len(batch.ready)
-        last_slots = batch.last_slots if whole else None
-        ended += self._generations.collect(generations, last_slots, idle=not batch.ranges)
+        ended: list[Call] = []
+        if drawn is not None:
+            ended += self._generations.take(generations, drawn, expected)
+        else:
+            last_slots = batch.last_slots if whole else None
+            ended += self._generations.collect(generations, last_slots, idle=not batch.ranges)
         if not whole:
             ended += self._selections.collect([s for s in batch.ready if isinstance(s, Branch)])
         outgrown, room.scheduler.outgrown = room.scheduler.outgrown, []
@@ -177,32 +231,16 @@ class Engine:
                 ended += self._generations.outgrown(sequence)
         for call in ended:
             self._finish(call)
-        room.scheduler.took(batch, room.clock() - self._planned)
+        now = room.clock()
+        room.scheduler.took(batch, now - max(self._planned, self._collected))
+        self._collected = now
 
     def stats(self) -> dict[str, Any]:
         """Cumulative counts and present sizes, flat; sizes are slots of whole pages.
 
         And two tables, "call_sites" and "programs": name → `counters.Tally` as a dict.
         """
-        tree, pool, scheduler = self.room.tree, self.room.tree.pool, self.room.scheduler
-        size = pool.page_size
-        return {
-            **self.room.counters.to_dict(),
-            **self.room.trace.report(),
-            "computed_tokens": tree.edge_tokens + tree.decode_tokens + tree.recomputed_tokens,
-            "edge_tokens": tree.edge_tokens,
-            "decode_tokens": tree.decode_tokens,
-            "recomputed_tokens": tree.recomputed_tokens,
-            "evicted_tokens": tree.evicted_tokens,
-            "retractions": scheduler.retractions,
-            "pool_tokens": pool.num_pages * size,
-            "free_tokens": pool.free_pages * size,
-            "cached_pool_tokens": pool.cached_pages * size,
-            "held_tokens": pool.held_pages * size,
-            "running": len(scheduler.running),
-            "waiting": scheduler.num_waiting,
-            "contexts": len(self._contexts),
-        }
+        return {**self.room.books(), "contexts": len(self._contexts.live)}
 
     # Operations
 
@@ -212,7 +250,7 @@ class Engine:
     def _handle(self, op: dict[str, Any]) -> None:
         kind = op["op"]
         if kind == "open":
-            self._open(op)
+            self._contexts.open(op)
         elif kind == "stats":
             self._emit({"ev": "value", "call": op["call"], "value": self.stats()})
         elif kind == "flush":
@@ -220,9 +258,9 @@ class Engine:
             self._emit({"ev": "value", "call": op["call"], "value": self.stats()})
         elif kind == "abort":
             self._abort(op)
-        elif (context := self._contexts.get(op["ctx"])) is not None and not context.closing:
+        elif (context := self._contexts.live.get(op["ctx"])) is not None and not context.closing:
             if kind == "fork":
-                self._announce(context, op["children"])
+                self._contexts.announce(context, op["children"])
             elif kind in CALLS:
                 self._queued[op["call"]] = op
                 if (seconds := op.get("params", {}).get("deadline")) is not None:
@@ -233,35 +271,6 @@ class Engine:
         elif kind in CALLS:
             self._refuse(op["call"], Cancelled("the context was closed"))
 
-    def _open(self, op: dict[str, Any]) -> None:
-        number = op["program"]
-        if number not in self._programs:
-            self._programs[number] = Program(
-                number,
-                self._num_programs,
-                int(op.get("priority", 0)),
-                op.get("salt"),
-                bool(op.get("cache", True)),
-                str(op.get("name", "")),
-            )
-            self._num_programs += 1
-        program = self._programs[number]
-        node = self.room.tree.root(program.salt, private=not program.cache)
-        self._add(Context(op["ctx"], program, str(op.get("path", "")), node))
-
-    def _add(self, context: Context) -> None:
-        self._contexts[context.id] = context
-        context.program.contexts.add(context.id)
-
-    def _announce(self, parent: Context, children: Sequence[int]) -> None:
-        """Children exist from the moment the fork is queued; they start when it runs."""
-        group = ForkGroup(parent, list(children))
-        for index, child in enumerate(children):
-            path = f"{parent.path}.{index}".lstrip(".")
-            context = Context(child, parent.program, path, group=group, index=index)
-            context.report()
-            self._add(context)
-
     def _advance(self, context: Context) -> None:
         """Run a context's operations until it must wait."""
         pending = [context]
@@ -270,11 +279,11 @@ class Engine:
             while here.queue and here.ready:
                 op = here.pop()
                 if op["op"] == "fork":
-                    pending += self._fork(here, op["children"])
+                    pending += self._contexts.fork(here, op["children"])
                 elif op["op"] == "join":
-                    self._join(op["children"])
+                    self._contexts.join(op["children"])
                 elif op["op"] == "close":
-                    self._close(here)
+                    self._contexts.close(here)
                     break
                 else:
                     self._run(here, op)
@@ -302,32 +311,6 @@ class Engine:
         self._calls[op["call"]] = context.busy
         if isinstance(context.busy, ScoreCall) and not context.busy.left:
             self._finish(context.busy)
-
-    def _fork(self, parent: Context, children: Sequence[int]) -> list[Context]:
-        found = [self._contexts[c] for c in children if c in self._contexts]
-        for child in found:
-            child.failed = parent.failed
-            if parent.node is not None:
-                child.node = self.room.tree.fork(parent.node)
-        return found
-
-    def _join(self, children: Sequence[int]) -> None:
-        for child in children:
-            context = self._contexts.get(child)
-            if context is not None and context.group is not None:
-                context.group.joined = True
-
-    def _close(self, context: Context) -> None:
-        if context.node is not None:
-            if len(context.program.contexts) == 1:
-                self.room.forget(context.program, context.node)
-            # Nobody comes back to the end of a fork that is over.
-            self.room.tree.release(context.node, finished=context.group is not None)
-        context.leave()
-        del self._contexts[context.id]
-        context.program.contexts.discard(context.id)
-        if not context.program.contexts:
-            self._programs.pop(context.program.id, None)
 
     # Ends of calls
 
@@ -363,8 +346,7 @@ class Engine:
         """Abort one call, or everything that a program still has; unknown ids are no errors."""
         error = Cancelled("the call was aborted")
         if "program" in op:
-            program = self._programs.get(op["program"])
-            contexts = [self._contexts[c] for c in program.contexts] if program else []
+            contexts = self._contexts.of_program(op["program"])
             calls = [c.busy for c in contexts if c.busy is not None]
             for context in contexts:
                 context.failed = error

@@ -112,6 +112,7 @@ class Generations:
             )
             sequence.guide = guide
             sequence.bare, sequence.plain = bare, plain
+            sequence.drawable = bare and not (params.min_new_tokens or params.logit_bias)
             sequence.quiet_tokens = text.quiet_tokens if bare else 0
             call.samples.append(sequence)
             room.scheduler.add(sequence)
@@ -163,8 +164,20 @@ class Generations:
             drawn = self._reports.of_chosen(logits, asked_all, drawn, chosen)
         return self._record(going, drawn, done)
 
+    def take(
+        self, ready: Sequence[Generation], drawn: Sequence[Sampled], expected: frozenset[Generation]
+    ) -> list[GenerateCall]:
+        """As `collect`, of tokens that are drawn already; those of `expected` stand in the tree."""
+        going = [index for index, sequence in enumerate(ready) if sequence.alive]
+        some = [ready[index] for index in going]
+        return self._record(some, [drawn[index] for index in going], [], expected)
+
     def _record(
-        self, ready: Sequence[Generation], drawn: Sequence[Sampled], done: list[GenerateCall]
+        self,
+        ready: Sequence[Generation],
+        drawn: Sequence[Sampled],
+        done: list[GenerateCall],
+        expected: frozenset[Generation] = frozenset(),
     ) -> list[GenerateCall]:
         """Take what was drawn for each sequence; returns the calls that are done, too."""
         loud = self._loud
@@ -178,8 +191,15 @@ class Generations:
                 ids.append(token)
                 sequence.account.generated_tokens += 1
         if heard:
-            over = {index for index in heard if not self._hear(ready[index], drawn[index], done)}
+            over = {
+                index
+                for index in heard
+                if not self._hear(ready[index], drawn[index], done, ready[index] in expected)
+            }
             going = [i for i, sequence in enumerate(ready) if sequence.alive and i not in over]
+            ready, tokens = [ready[i] for i in going], [tokens[i] for i in going]
+        if expected:
+            going = [i for i, sequence in enumerate(ready) if sequence not in expected]
             ready, tokens = [ready[i] for i in going], [tokens[i] for i in going]
         tree = self._room.tree
         nodes = [sequence.node for sequence in ready]
@@ -193,8 +213,11 @@ class Generations:
             self._jump_all([s for s in ready if s.guide is not None], done)
         return done
 
-    def _hear(self, sequence: Generation, sampled: Sampled, done: list[GenerateCall]) -> bool:
-        """Take a token of which more may come than its id; whether the sequence goes on."""
+    def _hear(
+        self, sequence: Generation, sampled: Sampled, done: list[GenerateCall], has_row: bool
+    ) -> bool:
+        """Take a token of which more may come than its id, and which may have a row already;
+        whether the sequence goes on."""
         call = sequence.call
         if sampled.error is not None and call.error is None:
             self.abort(call, sampled.error)
@@ -213,7 +236,7 @@ class Generations:
             self._chunk(call, sequence, step.text)
         if step.finished is None:
             return True
-        sequence.rowless += 1
+        sequence.rowless += not has_row
         if self._end(call, sequence):
             done.append(call)
         return False
@@ -340,57 +363,11 @@ class Generations:
 
     def _chunk(self, call: GenerateCall, sequence: Generation, text: str) -> None:
         """Send a stream's next text, with the tokens since the last one."""
-        if not call.stream or not text:
-            return
-        start = sequence.sent
-        ids = sequence.output_ids[start:]
-        sequence.sent = len(sequence.output_ids)
-        event = {
-            "ev": "chunk",
-            "call": call.id,
-            "sample": sequence.sample,
-            "text": text,
-            "ids": ids,
-            "completion_tokens": len(sequence.output_ids),
-        }
-        if call.params.return_logprob:
-            event["logprobs"] = self._reports.named(sequence.token_logprobs[start:], ids)
-        self._room.emit(event)
+        if call.stream and text:
+            self._room.emit(self._reports.of_chunk(sequence, text))
 
     def _end(self, call: GenerateCall, sequence: Generation, pool_exhausted: bool = False) -> bool:
-        output = sequence.output
-        tail: list[int] = []
-        if output.tail:
-            tail = self._room.tokenizer.encode([(output.tail, "content")], continuation=True)
-        result: dict[str, Any] = {
-            "text": output.text,
-            "output_token_ids": sequence.output_ids,
-            "finish_reason": output.finished,
-            "matched": output.matched,
-            "kept": output.kept,
-            "tail": tail,
-            "completion_tokens": len(sequence.output_ids),
-        }
-        if pool_exhausted:
-            result["pool_exhausted"] = True
-        if (constraint := call.params.constraint) is not None and sequence.guide is not None:
-            whole = output.finished != "length" or sequence.guide.complete
-            result["constraint"] = {**constraint.to_wire(), "complete": whole}
-            if (closes := sequence.guide.closes) is not None:
-                result["constraint"]["closes"] = closes
-            if unenforced := sequence.guide.unenforced:
-                result["constraint"]["unenforced"] = list(unenforced)
-        if call.params.return_logprob:
-            result["output_token_logprobs"] = self._reports.named(
-                sequence.token_logprobs, sequence.output_ids
-            )
-            if call.params.top_logprobs_num:
-                result["output_top_logprobs"] = [
-                    self._reports.pairs(top) for top in sequence.top_logprobs
-                ]
-        if call.prompt_logprobs is not None:
-            result.update(call.prompt_logprobs)
-        call.results[sequence.sample] = result
+        call.results[sequence.sample] = self._reports.of_sample(sequence, pool_exhausted)
         if sequence.node.private and not sequence.sample:
             call.kept = self._room.tree.fork(sequence.node)
         self._room.scheduler.finish(sequence)

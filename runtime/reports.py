@@ -1,4 +1,4 @@
-"""Reports: the log-probabilities that calls report, of their prompts and of what they took."""
+"""Reports: what calls report of their samples, and of their prompts' log-probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramet.runtime.schedule.sequence import Generation
 
 
 class Reports:
-    """Reads log-probabilities, and names the tokens they belong to."""
+    """Writes down samples; reads log-probabilities, and names the tokens they belong to."""
 
     def __init__(self, room: EngineRoom) -> None:
         self._room = room
@@ -58,6 +58,57 @@ class Reports:
         if params.top_logprobs_num:
             report["input_top_logprobs"] = [t and self.pairs(t) for t in tops]
         return report
+
+    def of_chunk(self, sequence: Generation, text: str) -> dict[str, Any]:
+        """The event of a stream's next text, with the tokens since the last one."""
+        call, start = sequence.call, sequence.sent
+        ids = sequence.output_ids[start:]
+        sequence.sent = len(sequence.output_ids)
+        event = {
+            "ev": "chunk",
+            "call": call.id,
+            "sample": sequence.sample,
+            "text": text,
+            "ids": ids,
+            "completion_tokens": len(sequence.output_ids),
+        }
+        if call.params.return_logprob:
+            event["logprobs"] = self.named(sequence.token_logprobs[start:], ids)
+        return event
+
+    def of_sample(self, sequence: Generation, pool_exhausted: bool) -> dict[str, Any]:
+        """The result of a sample that is over; `pool_exhausted`: because it outgrew the pool."""
+        call, output = sequence.call, sequence.output
+        tail: list[int] = []
+        if output.tail:
+            tail = self._room.tokenizer.encode([(output.tail, "content")], continuation=True)
+        result: dict[str, Any] = {
+            "text": output.text,
+            "output_token_ids": sequence.output_ids,
+            "finish_reason": output.finished,
+            "matched": output.matched,
+            "kept": output.kept,
+            "tail": tail,
+            "completion_tokens": len(sequence.output_ids),
+        }
+        if pool_exhausted:
+            result["pool_exhausted"] = True
+        if (constraint := call.params.constraint) is not None and sequence.guide is not None:
+            whole = output.finished != "length" or sequence.guide.complete
+            result["constraint"] = {**constraint.to_wire(), "complete": whole}
+            if (closes := sequence.guide.closes) is not None:
+                result["constraint"]["closes"] = closes
+            if unenforced := sequence.guide.unenforced:
+                result["constraint"]["unenforced"] = list(unenforced)
+        if call.params.return_logprob:
+            result["output_token_logprobs"] = self.named(
+                sequence.token_logprobs, sequence.output_ids
+            )
+            if call.params.top_logprobs_num:
+                result["output_top_logprobs"] = [self.pairs(top) for top in sequence.top_logprobs]
+        if call.prompt_logprobs is not None:
+            result.update(call.prompt_logprobs)
+        return result
 
     def named(self, values: Sequence[float | None], ids: Sequence[int]) -> list[list[Any]]:
         """Values beside their tokens, as reports have them: (value, id, text)."""

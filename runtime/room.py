@@ -7,7 +7,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ramet.runtime.cache.absence import Away
 from ramet.runtime.cache.node import Node
@@ -16,7 +16,7 @@ from ramet.runtime.cache.radix_tree import RadixTree
 from ramet.runtime.counters import Counters
 from ramet.runtime.errors import ContextOverflow, PoolTooSmall
 from ramet.runtime.sampling.arithmetic import Arithmetic, torch_arithmetic
-from ramet.runtime.sampling.rows import Sampled
+from ramet.runtime.sampling.rows import Drawn, DrawOrder, Sampled
 from ramet.runtime.schedule.batch import Batch
 from ramet.runtime.schedule.call import GenerateCall, ScoreCall
 from ramet.runtime.schedule.context import Context, Place, Program
@@ -44,6 +44,16 @@ class Runner(Protocol):
     def likeliest(self, slots: Sequence[int]) -> tuple[list[int], list[float]]:
         """The likeliest token, the lowest id among ties, and the largest logit at each of some
         computed slots; NaN is largest."""
+        ...
+
+
+@runtime_checkable
+class DrawingRunner(Runner, Protocol):
+    """A runner on a device that works by itself, and draws tokens there."""
+
+    def launch(self, batch: Batch, order: DrawOrder) -> Drawn:
+        """Begin to compute the batch's rows and then to draw, and return at once. A token id
+        `-1 - i` in the batch is token number `i` of those that the launch before draws."""
         ...
 
 
@@ -90,6 +100,27 @@ class EngineRoom:
         self.counters.head_rows += len(slots)
         tokens, best = self.runner.likeliest(slots)
         return self.arithmetic.greedy([tokens[row] for row in where], [best[row] for row in where])
+
+    def books(self) -> dict[str, Any]:
+        """`Engine.stats`, as far as it is known here."""
+        tree, pool, scheduler = self.tree, self.tree.pool, self.scheduler
+        size = pool.page_size
+        return {
+            **self.counters.to_dict(),
+            **self.trace.report(),
+            "computed_tokens": tree.edge_tokens + tree.decode_tokens + tree.recomputed_tokens,
+            "edge_tokens": tree.edge_tokens,
+            "decode_tokens": tree.decode_tokens,
+            "recomputed_tokens": tree.recomputed_tokens,
+            "evicted_tokens": tree.evicted_tokens,
+            "retractions": scheduler.retractions,
+            "pool_tokens": pool.num_pages * size,
+            "free_tokens": pool.free_pages * size,
+            "cached_pool_tokens": pool.cached_pages * size,
+            "held_tokens": pool.held_pages * size,
+            "running": len(scheduler.running),
+            "waiting": scheduler.num_waiting,
+        }
 
     def token_text(self, token: int) -> str:
         """How a token is named in reports: its text, or a special token's own spelling."""

@@ -184,8 +184,8 @@ def _groups(plan: AttentionPlan, window: int | None) -> list[Group]:
     joined: dict[tuple[int, int], tuple[list[tuple[int, int, int]], list[bool]]] = {}
     groups: list[Group] = []
     spans: dict[tuple[int, int], tuple[int, int]] = {}
-    positions = plan.host_row_pos
-    for start, length, first, last, key_pos in plan.host_items.T.tolist():
+    positions = plan.row_pos
+    for start, length, first, last, key_pos in plan.items.T.tolist():
         if length == 0 or first == last:
             continue
         span = spans.get((first, last))
@@ -243,7 +243,7 @@ def _part(
     """One part, and bool `[groups, rows]`: whether that padded row is real and sees a key."""
     alone = len(groups) == 1
     rows: slice | torch.Tensor = slice(groups[0].first, groups[0].last)
-    row_pos = plan.host_row_pos[groups[0].first : groups[0].last]
+    row_pos = plan.row_pos[groups[0].first : groups[0].last]
     keys: slice | torch.Tensor = slice(0)
     visible = np.ones((len(groups), num_rows), dtype=np.bool_)
     mask = None
@@ -258,7 +258,7 @@ def _part(
             [np.minimum(one.first + np.arange(num_rows), one.last - 1) for one in groups]
         )
         rows = torch.from_numpy(lines.reshape(-1))
-        row_pos = plan.host_row_pos[lines]
+        row_pos = plan.row_pos[lines]
         counts = np.array([one.num_rows for one in groups])
         visible = np.arange(num_rows) < counts[:, None]
     if not alone or groups[0].masked:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import torch
 
 from ramet.kernels.gpu.configs import power_of_two
 from ramet.kernels.plan import AttentionPlan, IntArray
@@ -37,7 +36,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Units:
-    """The work of one step, with its tables on the device, padded with empty units."""
+    """The work of one step, for layers of one window."""
 
     small: Work
     large: Work
@@ -81,7 +80,7 @@ def build_units(
 ) -> Units:
     """Cut a plan's work; `lines` are the query lines of a small and of a large tile, `group` of
     which are one row's. Raises ValueError if a row sees no key."""
-    host = plan.host_items
+    host = plan.items
     start, length, first, last, key_pos = host[:, (host[1] > 0) & (host[3] > host[2])]
     wide = plan.num_rows + 1
     spans, owner = np.unique(first * wide + last, return_inverse=True)
@@ -118,7 +117,7 @@ def _cut(
     window: int | None,
 ) -> _Pairs:
     """Each pair cut to the keys that some row of its tile sees, if any; every row is to see one."""
-    positions = plan.host_row_pos
+    positions = plan.row_pos
     flat = positions[_ranges(tile_first, tile_rows)]
     bounds = np.cumsum(tile_rows) - tile_rows
     lowest = np.minimum.reduceat(flat, bounds) if len(bounds) else flat
@@ -199,54 +198,3 @@ def _ranges(starts: IntArray, counts: IntArray) -> IntArray:
     """`start … start + count - 1` for each pair, one after the other."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-
-
-@dataclasses.dataclass(frozen=True)
-class Tables:
-    """The tables of `Units` on a device, int32 as one copy, padded to powers of two with empty
-    units, so that a captured graph can be replayed with others of the same sizes."""
-
-    small: torch.Tensor
-    """`[capacity, 5]`."""
-    small_segments: torch.Tensor
-    large: torch.Tensor
-    """`[capacity, 5]`."""
-    large_segments: torch.Tensor
-    merge_start: torch.Tensor
-    merge_from: torch.Tensor
-    partials: int
-    """Capacity for partial rows."""
-
-
-def upload(units: Units, device: torch.device) -> Tables:
-    """Copy the tables to a device."""
-    parts = (
-        (units.small.units, 5),
-        (units.small.segments, 3),
-        (units.large.units, 5),
-        (units.large.segments, 3),
-        (units.merge_from, 1),
-    )
-    sizes = [power_of_two(len(table)) * width if len(table) else 0 for table, width in parts]
-    flat = np.zeros(sum(sizes) + len(units.merge_start), dtype=np.int32)
-    at = 0
-    for (table, _), size in zip(parts, sizes, strict=True):
-        flat[at : at + table.size] = table.reshape(-1)
-        at += size
-    flat[at:] = units.merge_start
-    host = torch.from_numpy(flat)
-    if device.type != "cpu":
-        host = host.pin_memory()
-    moved = host.to(device, non_blocking=True)
-    small, small_segments, large, large_segments, merge_from, merge_start = moved.split(
-        [*sizes, len(units.merge_start)]
-    )
-    return Tables(
-        small.view(-1, 5),
-        small_segments.view(-1, 3),
-        large.view(-1, 5),
-        large_segments.view(-1, 3),
-        merge_start,
-        merge_from,
-        sizes[4],
-    )

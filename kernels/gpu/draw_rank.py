@@ -142,25 +142,9 @@ def _keep(x, bits, masked, vocab, best, blocks, asked, largest, least, equals, c
 
 
 @triton.jit(do_not_specialize=VARY, do_not_specialize_on_alignment=("masks",))
-def rank_kernel(
-    logits,
-    rows,
-    masks,
-    asked,
-    best,
-    tokens,
-    sums,
-    maxima,
-    leasts,
-    lasts,
-    stride,
-    mask_stride,
-    vocab,
-    blocks,
-    masked,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
+def rank_kernel(logits, rows, masks, asked, best, tokens, sums, maxima, leasts, lasts, stride,
+                mask_stride, vocab, blocks, masked,
+                BLOCK: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
     """One program: a distribution's largest logit, and what top-k and top-p leave of it, which is
     what is above `leasts`, and its equals up to the token `lasts`."""
     line = tl.program_id(0).to(tl.int64)

@@ -18,7 +18,7 @@ from ramet.kernels.gpu.configs import DTYPES, Variant, check, power_of_two
 LARGEST = 32768
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lines"])  # else it is compiled anew for 1, and for 16, 32, ...
 def rms_norm_kernel(
     x,
     residual,

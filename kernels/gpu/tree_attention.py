@@ -19,11 +19,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from ramet.kernels.gpu.attention_units import Tables, Units, build_units, upload
+from ramet.kernels.gpu.attention_tables import Capacity, PlanTables, Tables, pack, table_key
+from ramet.kernels.gpu.attention_units import Units
 from ramet.kernels.gpu.configs import (
     DTYPES,
     Tile,
@@ -31,7 +33,6 @@ from ramet.kernels.gpu.configs import (
     architecture,
     block_dim,
     check,
-    num_processors,
     tiles,
 )
 from ramet.kernels.plan import AttentionPlan
@@ -200,8 +201,8 @@ def tree_attention(
     scale: float,
     window: int | None = None,
 ) -> torch.Tensor:
-    """As `reference.tree_attention`. Units and tables are built at the first layer of each kind and
-    kept in `plan.derived`, with the memory for partial results."""
+    """As `reference.tree_attention`. Tables that the plan doesn't have yet (`PlanTables`) are made
+    at the first layer of each window; the memory for partial results is kept there, too."""
     _check(q, k_pool, v_pool, plan, window)
     rows, heads, dim = q.shape
     if rows == 0:
@@ -210,8 +211,8 @@ def tree_attention(
     out = torch.empty((rows, heads, dim), dtype=q.dtype, device=q.device)
     sizes = tiles(architecture(q.device), block_dim(dim), q.dtype)
     check("tree_attention, heads of a KV head", heads // kv_heads <= sizes[1].lines, q=q)
-    units, tables = _tables(plan, heads // kv_heads, kv_heads, window, sizes, q.device)
-    if plan.gathered is not None:
+    units, tables = _tables(plan, q, kv_heads, window)
+    if plan.gathered is not None and units is not None:
         plan.gathered.extend(units.read())
     values, sums = _partials(plan, tables.partials, heads, dim, q.device)
     work = ((tables.small, tables.small_segments), (tables.large, tables.large_segments))
@@ -223,7 +224,7 @@ def tree_attention(
                 v_pool,
                 table,
                 segments,
-                plan.row_pos,
+                tables.row_pos,
                 out,
                 values,
                 sums,
@@ -264,7 +265,7 @@ def _check(
     good = good and all(t.stride(2) == 1 for t in (q, k_pool, v_pool)) and q.shape[2] <= 256
     good = good and k_pool.shape[1] > 0 and q.shape[1] % k_pool.shape[1] == 0
     good = good and q.shape[0] == plan.num_rows
-    tensors = {"q": q, "k_pool": k_pool, "v_pool": v_pool, "row_pos": plan.row_pos}
+    tensors = {"q": q, "k_pool": k_pool, "v_pool": v_pool}
     check("tree_attention", good and (window is None or window > 0), **tensors)
 
 
@@ -281,22 +282,20 @@ def _constants(group: int, kv_heads: int, dim: int, tile: Tile) -> dict[str, int
 
 
 def _tables(
-    plan: AttentionPlan,
-    group: int,
-    kv_heads: int,
-    window: int | None,
-    sizes: tuple[Tile, Tile],
-    device: torch.device,
-) -> tuple[Units, Tables]:
-    """The plan's units for layers of this window, and their tables, built at the first of them."""
-    lines = (sizes[0].lines, sizes[1].lines)
-    key = ("gpu", window, group, kv_heads, lines, device)
-    found = plan.derived.get(key)
+    plan: AttentionPlan, q: torch.Tensor, kv_heads: int, window: int | None
+) -> tuple[Units | None, Tables]:
+    """The plan's tables for layers of this window, with their units where those are known."""
+    found = plan.derived.get(table_key(window))
     if isinstance(found, tuple):
         return found
-    units = build_units(plan, group, kv_heads, window, lines, num_processors(device))
-    built = plan.derived[key] = (units, upload(units, device))
-    return built
+    _, heads, dim = q.shape
+    maker = PlanTables(heads, kv_heads, dim, [window], q.dtype, q.device)
+    (units,) = maker.cut(plan)
+    room = Capacity.of(units, plan.num_rows)
+    flat = np.zeros(sum(room.sizes), dtype=np.int32)
+    pack(units, plan.row_pos, room, flat)
+    maker.attach(plan, [units], [room], torch.from_numpy(flat).to(q.device))
+    return _tables(plan, q, kv_heads, window)
 
 
 def _partials(

@@ -1,4 +1,4 @@
-"""From the scheduler's batch, lists of integers, to the tensors that a forward pass reads."""
+"""From the scheduler's batch, lists of integers, to the plan that a forward pass reads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from ramet.kernels.plan import AttentionPlan, IntArray
-
-_LEAST_CAPACITY = 16
 
 
 class Items(Protocol):
@@ -63,34 +60,7 @@ def item_lines(items: Items) -> IntArray:
     return np.array(lists, dtype=np.int64).reshape(5, -1)
 
 
-def build_plan(
-    items: Items,
-    positions: Sequence[int],
-    device: str | torch.device,
-    gathered: list[tuple[int, int]] | None = None,
-) -> AttentionPlan:
-    """The plan of one step, padded with empty items to the next power of two.
-
-    One copy to the device carries all of it. `gathered` is handed on to the plan.
-    """
-    host = item_lines(items)
-    row_pos = np.array(positions, dtype=np.int64)
-    count, rows = host.shape[1], len(row_pos)
-    capacity = max(_LEAST_CAPACITY, 1 << max(count - 1, 0).bit_length())
-    flat = np.zeros(5 * capacity + rows, dtype=np.int32)
-    flat[: 5 * capacity].reshape(5, capacity)[:, :count] = host
-    flat[5 * capacity :] = row_pos
-    moved = torch.from_numpy(flat).to(device)
-    slot_start, length, row_start, row_end, key_pos = moved[: 5 * capacity].view(5, capacity)
-    return AttentionPlan(
-        slot_start=slot_start,
-        length=length,
-        row_start=row_start,
-        row_end=row_end,
-        key_pos=key_pos,
-        row_pos=moved[5 * capacity :],
-        count=count,
-        host_items=host,
-        host_row_pos=row_pos,
-        gathered=gathered,
-    )
+def build_plan(batch: Rows, gathered: list[tuple[int, int]] | None = None) -> AttentionPlan:
+    """The plan of one step; `gathered` is handed on to it."""
+    positions = np.array(batch.positions, dtype=np.int64)
+    return AttentionPlan(item_lines(batch.items), positions, gathered)

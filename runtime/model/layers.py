@@ -68,27 +68,40 @@ class DecoderLayer:
         return cls(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.rms_norm_eps, tensors)
 
     def forward(
-        self, x: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, step: Step
-    ) -> torch.Tensor:
-        """The residual stream `[rows, hidden]` after this layer; writes the rows' K/V."""
+        self,
+        x: torch.Tensor,
+        update: torch.Tensor | None,
+        k_pool: torch.Tensor,
+        v_pool: torch.Tensor,
+        step: Step,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The residual stream `[rows, hidden]` and what is still to be added to it after this
+        layer, for the same before it; writes the rows' K/V."""
         own = self.tensors
-        x = x + self._attention(ops.rms_norm(x, own.input_norm, self.eps), k_pool, v_pool, step)
-        normed = ops.rms_norm(x, own.mlp_norm, self.eps)
-        return x + ops.gated_mlp(normed, own.gate_up, own.down)
+        x, normed = added_norm(x, update, own.input_norm, self.eps)
+        x, normed = added_norm(
+            x, self._attention(normed, k_pool, v_pool, step), own.mlp_norm, self.eps
+        )
+        return x, ops.gated_mlp(normed, own.gate_up, own.down)
 
     def _attention(
         self, x: torch.Tensor, k_pool: torch.Tensor, v_pool: torch.Tensor, step: Step
     ) -> torch.Tensor:
         own, rows, heads, kv_heads = self.tensors, x.shape[0], self.num_heads, self.num_kv_heads
         qkv = ops.linear(x, own.qkv, own.qkv_bias).view(rows, -1, self.head_dim)
-        qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
+        q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
         if own.q_norm is not None and own.k_norm is not None:
-            q = ops.rms_norm(qk[:, :heads], own.q_norm, self.eps)
-            k = ops.rms_norm(qk[:, heads:], own.k_norm, self.eps)
-            qk = torch.cat((q, k), dim=1)
-        qk = ops.rope(qk, step.cos, step.sin)
-        ops.write_kv(k_pool, v_pool, qk[:, heads:], v, step.slots)
-        attended = ops.tree_attention(
-            qk[:, :heads], k_pool, v_pool, step.plan, self.head_dim**-0.5, own.window
-        )
+            q = ops.rms_norm(q, own.q_norm, self.eps)
+            k = ops.rms_norm(k, own.k_norm, self.eps)
+        q = ops.rope_write(q, k, v, step.cos, step.sin, k_pool, v_pool, step.slots)
+        attended = ops.tree_attention(q, k_pool, v_pool, step.plan, self.head_dim**-0.5, own.window)
         return ops.linear(attended.reshape(rows, -1), own.output)
+
+
+def added_norm(
+    x: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`x` with `update`, if there is one, added, and the norm of that."""
+    if update is None:
+        return x, ops.rms_norm(x, weight, eps)
+    return ops.add_rms_norm(x, update, weight, eps)

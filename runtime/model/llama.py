@@ -9,7 +9,7 @@ import torch
 from ramet.kernels import ops
 from ramet.kernels.plan import AttentionPlan
 from ramet.runtime.model.kv_pool import KVPool
-from ramet.runtime.model.layers import DecoderLayer, Step
+from ramet.runtime.model.layers import DecoderLayer, Step, added_norm
 from ramet.runtime.model.rope import inverse_frequencies, rope_rows
 from ramet.runtime.model.spec import ModelSpec
 from ramet.runtime.model.weights import check_weights
@@ -45,9 +45,10 @@ class LlamaModel:
         x = ops.embed(token_ids, self._embedding)
         cos, sin = rope_rows(positions, self._frequencies, self.spec.rope, x.dtype)
         step = Step(slots, cos, sin, plan)
+        update: torch.Tensor | None = None
         for layer, k_pool, v_pool in zip(self._layers, pool.k, pool.v, strict=True):
-            x = layer.forward(x, k_pool, v_pool, step)
-        hidden = ops.rms_norm(x, self._norm, self.spec.rms_norm_eps)
+            x, update = layer.forward(x, update, k_pool, v_pool, step)
+        _, hidden = added_norm(x, update, self._norm, self.spec.rms_norm_eps)
         pool.hidden.index_copy_(0, slots, hidden)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,7 @@ class LayeredModel:
         with torch.inference_mode():
             rows = torch.tensor([batch.token_ids, batch.positions, batch.slots], dtype=torch.int64)
             token_ids, positions, slots = rows.to(self._device)
-            plan = build_plan(batch.items, batch.positions, self._device, gathered)
+            plan = build_plan(batch, gathered)
             self._model.forward(token_ids, positions, slots, plan, self.pool)
 
     def logits(self, slots: Sequence[int], masks: Sequence[bytes] | None = None) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ramet.runtime.errors import RametError
 from ramet.runtime.request import SamplingParams
@@ -33,6 +33,29 @@ class SampleRow:
     mask: bytes | None = None
     """The only tokens that may be sampled now, as little-endian 32-bit words with a bit for each
     token; None is all of them."""
+
+
+@dataclasses.dataclass(slots=True)
+class DrawOrder:
+    """Tokens that a runner draws where it computes: one for each entry of the lists but `slots`."""
+
+    slots: list[int]
+    """Computed slots, whose logits are asked for."""
+    rows: list[int]
+    """Which of the slots each token is drawn from."""
+    asked: list[tuple[float, int, float, float]]
+    """Temperature, top-k, top-p, min-p, as in `kernels.draws`."""
+    uniforms: list[float]
+    """In [0, 1)."""
+
+
+class Drawn(Protocol):
+    """Tokens on their way from a device."""
+
+    def wait(self) -> tuple[list[int], list[float]]:
+        """The tokens of a `DrawOrder`, and the largest logit of each one's row, when they are
+        there."""
+        ...
 
 
 class Sampled(NamedTuple):

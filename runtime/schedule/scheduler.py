@@ -65,6 +65,8 @@ class Scheduler:
         self._layout: Layout | None = None
         self._decoding: tuple[Sequence, ...] = ()
         """Who all had a row of their own, and one only, in the step that `_layout` is of."""
+        self._unsettled: frozenset[Sequence] = frozenset()
+        """Who waits for a token of the last step, while a step is planned ahead."""
         self._cursor: Node | None = None
         """Where the last sequence was admitted."""
 
@@ -113,6 +115,26 @@ class Scheduler:
             self._unblock()
             batch = self._fill()
         return batch
+
+    def plan_ahead(self, waiting: frozenset[Sequence]) -> Batch | None:
+        """The batch of the step after one whose tokens aren't known yet: who has a token planned
+        (`Expected`) goes on, those `waiting` for theirs don't. None, and no slot is taken, where
+        there is nothing to do, or somebody would have to be retracted.
+        """
+        self._wave += 1
+        self._admit()
+        # Where edges begin in one page, only the first of them gets its rest.
+        pages = sum(
+            not s.node.segments or not self.pool.room_after(s.node.last_slot())
+            for s in self.running
+        )
+        if not self.running or not self._room(pages, self.running[-1]):
+            return None
+        self.tree.queue.crowded = len(self._waiting) > 0
+        self._unsettled = waiting
+        batch = self._go_on() or self._fill()
+        self._unsettled = frozenset()
+        return batch or None
 
     def commit(self, batch: Batch) -> None:
         """The batch has been computed."""
@@ -267,7 +289,8 @@ class Scheduler:
         if not prefills:
             return self._decodes(list(ranges), slots)
         self._layout = None  # It is one step behind from here on.
-        ready = [s for s in self.running if _done_after(s.node, ranges)]
+        settled = [s for s in self.running if s not in self._unsettled]
+        ready = [s for s in settled if _done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
         return build_batch(order, ready, prefill_rows)
 
@@ -304,7 +327,8 @@ class Scheduler:
             return self._layout.batch(self._decoding, last_slots=slots)
         # Some share a row or are complete already; who found no slot waits for the next step.
         own = set(nodes)
-        ready = [s for s in self.running if s.node in own or s.node.complete]
+        settled = [s for s in self.running if s not in self._unsettled]
+        ready = [s for s in settled if s.node in own or s.node.complete]
         self._decoding = ()
         return self._layout.batch(ready)
 

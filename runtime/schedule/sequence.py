@@ -101,6 +101,7 @@ class Generation(Sequence):
         "bare",
         "call",
         "counts",
+        "drawable",
         "guide",
         "key",
         "limit",
@@ -155,6 +156,8 @@ class Generation(Sequence):
         penalty and no log-probability."""
         self.plain = False
         """Whether it is bare, and its tokens are simply the likeliest ones."""
+        self.drawable = False
+        """Whether it is bare, and its tokens are drawn from the model's logits as they are."""
         self.token_logprobs: list[float] = []
         self.top_logprobs: list[list[tuple[float, int]]] = []
         self.quiet_tokens = 0

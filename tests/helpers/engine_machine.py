@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from flying_runner import FlyingRunner
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -22,7 +23,7 @@ from hypothesis.stateful import (
 from letters import END, prompts, script
 from naive_engine import NaiveCall, NaiveEngine
 from progress import Progress
-from scripted_engine import Bench
+from scripted_engine import Bench, ScriptedRunner
 
 from ramet.runtime.cache.audit import audit, audit_idle
 from ramet.runtime.request import SamplingParams
@@ -38,11 +39,13 @@ STALL = 80
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """One engine and its naive twin. `tally` counts what happened, over all examples."""
+    """One engine and its naive twin. `tally` counts what happened, over all examples. Where it is
+    `flying`, steps overlap."""
 
-    def __init__(self, hostile: bool, tally: Counter[str]) -> None:
+    def __init__(self, hostile: bool, flying: bool, tally: Counter[str]) -> None:
         super().__init__()
         self.hostile = hostile
+        self.flying = flying
         self.tally = tally
         self.calm = 8
         """Steps since something was last disturbed."""
@@ -62,6 +65,7 @@ class EngineMachine(RuleBasedStateMachine):
             chunk, running = (5, 64)[size % 2], (3, 32)[size // 2 % 2]
         self.bench = Bench(
             script,
+            FlyingRunner if self.flying else ScriptedRunner,
             pool_tokens=pages * page_size,
             page_size=page_size,
             chunk_tokens=chunk,
@@ -295,12 +299,14 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def break_a_step(self) -> None:
         """The model fails: all calls in flight do."""
+        if self.flying:
+            self.advance()  # and leave that step in the air
         calls, forward = list(self.engine._calls), self.bench.runner.forward
         broke: list[bool] = []
 
         def broken(_batch: object) -> None:
             broke.append(True)
-            for call in calls:
+            for call in self.engine._calls:  # some have just ended, and others begun
                 self.naive.fail(call, "BackendError")
             raise FloatingPointError
 
@@ -328,6 +334,7 @@ class EngineMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.advance()
             self.books_add_up()
+        self.submit()  # and so nothing is in the air
 
     @rule(count=st.integers(1, 3))
     def few_steps(self, count: int) -> None:
@@ -377,16 +384,18 @@ class EngineMachine(RuleBasedStateMachine):
         while not self.engine.idle:
             self.advance()
             audit(self.tree)
+        if isinstance(self.bench.runner, FlyingRunner):
+            self.tally["ahead"] += self.bench.runner.num_ahead
         assert not self.naive.calls, "a call was never answered"
         for number, here in self.naive.contexts.items():
-            assert here.closed == (number not in self.engine._contexts)
+            assert here.closed == (number not in self.engine._contexts.live)
             if not here.closed and here.error is None:
-                assert tuple(self.engine._contexts[number].node.path_ids()) == here.path
+                assert tuple(self.engine._contexts.live[number].node.path_ids()) == here.path
         self.namespaces_are_apart()
         self.submit(*({"op": "close", "ctx": context} for context in self.open))
         audit_idle(self.tree)
         engine = self.engine
-        left = (engine._contexts, engine._programs, engine._calls, engine._queued)
+        left = (engine._contexts.live, engine._contexts.programs, engine._calls, engine._queued)
         assert not any(left), left
         assert not self.tree._private
         assert not any(node.refs or node.held or node.waits for node in self.tree.nodes())

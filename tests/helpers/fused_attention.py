@@ -59,9 +59,9 @@ class FusedAttention:
         self.queries = torch.zeros(kv_heads * rows * group + ROWS, padded, dtype=ACTIVATIONS)
         ours = q.to(ACTIVATIONS).view(rows, kv_heads, group, dim).transpose(0, 1)
         self.queries[: kv_heads * rows * group, :dim] = ours.reshape(-1, dim)
-        self.positions = plan.host_row_pos.copy()
+        self.positions = plan.row_pos.copy()
         self.work = build_units(
-            np.ascontiguousarray(plan.host_items), self.positions, group, kv_heads, window or 0,
+            np.ascontiguousarray(plan.items), self.positions, group, kv_heads, window or 0,
             threads,
         )  # fmt: skip
         parts = self.work.splits * kv_heads * rows * group

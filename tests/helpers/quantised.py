@@ -55,7 +55,7 @@ class QuantisedRunner(ModelRunner):
             patch.setattr(ops, "linear", self._linear)
             patch.setattr(ops, "gated_mlp", self._gated_mlp)
             patch.setattr(ops, "head_logits", self._linear)
-            patch.setattr(ops, "write_kv", _write_kv)
+            patch.setattr(ops, "rope_write", _rope_write)
             patch.setattr(ops, "tree_attention", _tree_attention)
             yield
 
@@ -82,8 +82,9 @@ class QuantisedRunner(ModelRunner):
         return self._linear(torch.nn.functional.silu(gate) * up, down)
 
 
-def _write_kv(k_pool, v_pool, k, v, slots):
-    reference.write_kv(k_pool, v_pool, rounded(k), rounded(v), slots)
+def _rope_write(q, k, v, cos, sin, k_pool, v_pool, slots):
+    reference.write_kv(k_pool, v_pool, rounded(reference.rope(k, cos, sin)), rounded(v), slots)
+    return reference.rope(q, cos, sin)
 
 
 def _tree_attention(q, k_pool, v_pool, plan, scale, window=None):

@@ -104,9 +104,14 @@ class DullRunner:
 class Bench:
     """An engine over a scripted model, driven step by step."""
 
-    def __init__(self, script: Script | None = None, **options: object) -> None:
+    def __init__(
+        self,
+        script: Script | None = None,
+        runner: type[ScriptedRunner] = ScriptedRunner,
+        **options: object,
+    ) -> None:
         self.tokenizer = Tokenizer.tiny()
-        self.runner = ScriptedRunner(self.tokenizer.vocab_size, script)
+        self.runner = runner(self.tokenizer.vocab_size, script)
         settings: dict[str, object] = {
             "pool_tokens": 512,
             "page_size": 4,
@@ -175,6 +180,11 @@ class Bench:
 
     def step(self) -> None:
         self.engine.step()
+        self.collect()
+
+    def settle(self) -> None:
+        """Leave no step in the air."""
+        self.engine.submit([])
         self.collect()
 
     def run(self, limit: int = 20_000) -> None:

@@ -19,21 +19,28 @@ def test_rms_norm_equals_reference(dtype):
     torch.testing.assert_close(got, reference.rms_norm(x, weight, 1e-3))
 
 
-def test_rope_and_rows_and_embed():
-    x, cos, sin = torch.randn(3, 2, 6), torch.randn(3, 6), torch.randn(3, 6)
-    torch.testing.assert_close(ops.rope(x, cos, sin), reference.rope(x, cos, sin))
+def test_add_rms_norm_equals_reference():
+    x, update, weight = torch.randn(5, 24), torch.randn(5, 24), torch.randn(24)
+    total, normed = ops.add_rms_norm(x, update, weight, 1e-3)
+    assert torch.equal(total, x + update)
+    torch.testing.assert_close(normed, reference.rms_norm(x + update, weight, 1e-3))
+
+
+def test_rows_and_embed():
     table, index = torch.randn(9, 4), torch.tensor([8, 0, 8])
     assert torch.equal(ops.embed(index, table), table[index])
     assert torch.equal(ops.take_rows(table, index), table[index])
 
 
-def test_write_kv_equals_reference():
-    pools = [torch.zeros(2, 7, 2, 3) for _ in range(2)]
-    k, v = torch.randn(2, 3, 2, 3)
+def test_rope_write_equals_reference():
+    pools = [torch.zeros(2, 7, 2, 6) for _ in range(2)]
+    q, k, v = torch.randn(3, 4, 6), torch.randn(3, 2, 6), torch.randn(3, 2, 6)
+    cos, sin = torch.randn(3, 6), torch.randn(3, 6)
     slots = torch.tensor([6, 2, 3])
-    for write, (k_pool, v_pool) in zip((ops.write_kv, reference.write_kv), pools, strict=True):
-        write(k_pool, v_pool, k, v, slots)
+    got = ops.rope_write(q, k, v, cos, sin, *pools[0], slots)
+    reference.write_kv(*pools[1], reference.rope(k, cos, sin), v, slots)
     assert torch.equal(*pools)
+    torch.testing.assert_close(got, reference.rope(q, cos, sin))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 64, 65])

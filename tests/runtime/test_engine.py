@@ -150,7 +150,7 @@ def test_a_stop_inside_a_token_leaves_clean_ids(make):
     assert (result["text"], result["finish_reason"], result["matched"]) == ("abc", "stop", "END")
     assert result["kept"] == 3
     assert "".join(c["text"] for c in bench.chunks) == "abc"
-    assert bench.engine._contexts[context].node.path_ids() == [0, *b"abc"]
+    assert bench.engine._contexts.live[context].node.path_ids() == [0, *b"abc"]
 
 
 def test_impossible_requests_fail_at_once_with_the_numbers(make):
@@ -231,8 +231,8 @@ def test_aborts_at_any_moment_leave_nothing(make, seed: int):
     bench.run()
     bench.close(*live)
     bench.run()
-    assert not bench.engine._contexts
-    assert not bench.engine._programs
+    assert not bench.engine._contexts.live
+    assert not bench.engine._contexts.programs
     assert not bench.engine._calls
     assert not [n for n in bench.engine.room.tree.nodes() if n.refs]
     assert bench.done

@@ -64,7 +64,7 @@ def test_a_call_without_cache_reads_and_leaves_nothing(make, page_size: int):
     assert stats["free_tokens"] == before
     assert not bench.engine.room.tree._private
     wrote = bench.ids(call)
-    assert bench.engine._contexts[context].node.path_ids() == [*prompt, *wrote]
+    assert bench.engine._contexts.live[context].node.path_ids() == [*prompt, *wrote]
     rows = len(bench.runner.rows)
     after = bench.generate(context, max_tokens=3)
     bench.run()

@@ -110,7 +110,7 @@ def test_schedulers_see_forks_joins_and_what_is_to_come(make):
     children = bench.fork(parent, 3)
     calls = [bench.generate(child, site="t:1", max_tokens=4) for child in children]
     bench.generate(children[1], site="t:2", max_tokens=2)
-    contexts = [bench.engine._contexts[child] for child in children]
+    contexts = [bench.engine._contexts.live[child] for child in children]
     group = contexts[0].group
     assert group is not None
     places = [bench.engine._calls[call].place for call in calls]
@@ -131,7 +131,7 @@ def test_schedulers_see_forks_joins_and_what_is_to_come(make):
     assert after in bench.done
     bench.close(*children, parent)
     bench.engine.submit([{"op": "join", "ctx": parent, "children": children}])
-    assert not bench.engine._contexts
+    assert not bench.engine._contexts.live
 
 
 def test_labels_of_a_compiled_graph_reach_the_sequences(make):
@@ -262,7 +262,7 @@ def drive(bench: Bench, rng: random.Random) -> None:
 
 def check_queues(bench: Bench) -> None:
     """What groups and contexts count is what is there."""
-    contexts = bench.engine._contexts
+    contexts = bench.engine._contexts.live
     for context in contexts.values():
         kinds = [op["op"] for op in context.queue]
         assert context.queued_calls == kinds.count("generate") + kinds.count("score")
@@ -278,7 +278,7 @@ def test_reports_of_random_programs_are_true(make, seed: int):
     bench = make(pool_tokens=pool, page_size=rng.choice([1, 4]), chunk_tokens=rng.choice([5, 64]))
     witness = Witness(bench)
     drive(bench, rng)
-    assert not bench.engine._contexts
+    assert not bench.engine._contexts.live
     assert not [node for node in bench.engine.room.tree.nodes() if node.refs]
     assert len(witness.calls) > 20
     assert bench.engine.stats()["calls"] == len(witness.calls)

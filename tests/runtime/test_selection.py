@@ -73,7 +73,7 @@ def test_entries_are_the_models_own_logprobs(make, page_size: int, chunk_tokens:
     means = [sum(e) / len(e) for e in expected]
     best = max(range(5), key=means.__getitem__)
     assert outcome(bench, call)["index"] == best
-    assert bench.engine._contexts[context].node.path_ids() == [1, 2, *choices[best]]
+    assert bench.engine._contexts.live[context].node.path_ids() == [1, 2, *choices[best]]
     # The two prompt tokens, and of the choices, without their last: 5, 56, 8, 86, 9, 99, 999.
     assert bench.engine.stats()["edge_tokens"] == 2 + 7
 
@@ -174,7 +174,7 @@ def test_the_empty_choice_appends_nothing(make):
     call = score(bench, context, [choice([258], append=[])])
     bench.run()
     assert outcome(bench, call)["append"] == []
-    assert bench.engine._contexts[context].node.path_ids() == [1, 2]
+    assert bench.engine._contexts.live[context].node.path_ids() == [1, 2]
 
 
 def test_a_choice_that_cannot_fit_fails_at_once(make):

@@ -95,13 +95,13 @@ def test_who_comes_back_soon_stays_and_who_comes_back_late_gives_way(make):
     quick, slow = bench.open(), bench.open()
     visit(quick, "quick:1", 0.1)
     visit(slow, "slow:1", 0.1)
-    paths = [bench.engine._contexts[context].node for context in (quick, slow)]
+    paths = [bench.engine._contexts.live[context].node for context in (quick, slow)]
     other = bench.open([rng.randrange(200) for _ in range(48)])
     bench.generate(other, max_tokens=1)
     bench.run()
     assert [node.computed for node in paths] == [10, 6], "the older one stayed"
     bench.append(slow, [1])
-    assert bench.engine._contexts[slow].away is None
+    assert bench.engine._contexts.live[slow].away is None
     assert paths[1].away is None
     bench.close(quick, slow, other)
 
@@ -112,7 +112,7 @@ def test_a_context_that_is_closed_while_away_teaches_nothing(make):
     context = bench.open([1, 2, 3])
     bench.generate(context, max_tokens=2, site="a:1")
     bench.run()
-    away = bench.engine._contexts[context].away
+    away = bench.engine._contexts.live[context].away
     assert (away.site, away.since) == ("a:1", 0.0)
     now[0] = 5.0
     bench.close(context)

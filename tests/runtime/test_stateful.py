@@ -34,11 +34,14 @@ RARE = (
         ),
     ],
 )
-def test_random_operations(examples: int, operations: int, often: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("flying", [False, True], ids=["", "flying"])
+def test_random_operations(
+    examples: int, operations: int, often: tuple[str, ...], flying: bool
+) -> None:
     tally: Counter[str] = Counter()
     for hostile in (False, True):
         run_state_machine_as_test(
-            functools.partial(EngineMachine, hostile, tally),
+            functools.partial(EngineMachine, hostile, flying, tally),
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=50,
@@ -47,4 +50,5 @@ def test_random_operations(examples: int, operations: int, often: tuple[str, ...
             ),
         )
     assert tally["operation"] >= operations, tally
+    assert bool(tally["ahead"]) == flying
     assert {kind: tally[kind] for kind in often if tally[kind] < operations // 2000} == {}, tally

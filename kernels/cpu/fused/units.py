@@ -55,7 +55,7 @@ class Units:
 def build_units(
     items: IntArray, row_pos: IntArray, group: int, kv_heads: int, window: int, threads: int
 ) -> Units:
-    """The units of a plan's `host_items` and `host_row_pos`; `window` 0: no sliding window.
+    """The units of a plan's `items` and `row_pos`; `window` 0: no sliding window.
 
     Raises ValueError if a row sees no key.
     """

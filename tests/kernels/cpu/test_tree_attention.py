@@ -45,7 +45,7 @@ def random_tree(source, num_slots, long=1):
 
 
 def compare(plan, heads, kv_heads, dim, num_slots, dtype, window):
-    torch.manual_seed(plan.count)
+    torch.manual_seed(plan.items.shape[1])
     q = torch.randn(plan.num_rows, heads, dim).to(dtype)
     k, v = torch.randn(2, num_slots, kv_heads, dim).to(dtype)
     got = cpu.tree_attention(q, k, v, plan, dim**-0.5, window)

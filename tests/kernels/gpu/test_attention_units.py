@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("triton", reason="the GPU's kernels need triton")
 
@@ -14,9 +13,9 @@ pytest.importorskip("triton", reason="the GPU's kernels need triton")
 def seen_by_plan(plan, window):
     """(row, slot) of every visible key, by the plan's words."""
     seen = []
-    for start, length, first, last, key_pos in plan.host_items.T.tolist():
+    for start, length, first, last, key_pos in plan.items.T.tolist():
         for row in range(first, last):
-            position = int(plan.host_row_pos[row])
+            position = int(plan.row_pos[row])
             for key in range(length):
                 stand = key_pos + key
                 if stand <= position and (window is None or stand > position - window):
@@ -31,7 +30,7 @@ def seen_by_units(units, plan, window):
         for first, rows, begin, end, _ in work.units.tolist():
             for slot, length, key_pos in work.segments[begin:end].tolist():
                 for row in range(first, first + rows):
-                    position = int(plan.host_row_pos[row])
+                    position = int(plan.row_pos[row])
                     for key in range(length):
                         stand = key_pos + key
                         if stand <= position and (window is None or stand > position - window):
@@ -94,22 +93,6 @@ def test_a_lone_prefill_is_causal_and_needs_no_merge(make_plan):
     assert units.large.units.tolist() == [[0, 64, 0, 1, -1], [64, 36, 1, 2, -1]]
     assert units.large.segments.tolist() == [[10, 64, 0], [10, 100, 0]]
     assert units.partials == 0
-
-
-def test_tables_are_padded_with_empty_units(make_plan):
-    from ramet.kernels.gpu.attention_units import build_units, upload
-
-    items = [(0, 200, 0, 5, 0), *((300 + row, 1, row, row + 1, 200) for row in range(5))]
-    units = build_units(make_plan(items, [200] * 5), 1, 1, None, (16, 64), 4)
-    tables = upload(units, torch.device("cpu"))
-    assert tables.small.dtype == torch.int32
-    assert tables.small.shape == (8, 5)
-    assert tables.small[:6].tolist() == units.small.units.tolist()
-    assert not bool(tables.small[6:].any())
-    assert tables.large.shape == (0, 5)
-    assert tables.merge_start.tolist() == units.merge_start.tolist()
-    assert tables.merge_from[:10].tolist() == units.merge_from.tolist()
-    assert tables.partials == 16
 
 
 def test_a_row_without_keys_is_refused(make_plan):

@@ -24,7 +24,7 @@ FLOAT32 = torch.finfo(torch.float32).eps
 def compare(plan, heads, kv_heads, dim, dtype, window, device, scale=None):
     from ramet.kernels.gpu.tree_attention import tree_attention
 
-    torch.manual_seed(plan.count)
+    torch.manual_seed(plan.items.shape[1])
     scale = dim**-0.5 if scale is None else scale
     qkv = torch.randn(plan.num_rows, heads + 2, dim).to(device, dtype)
     q = qkv[:, :heads]  # rows lie apart, as in a fused projection

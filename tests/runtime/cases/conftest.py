@@ -25,7 +25,7 @@ def make() -> Iterator[Callable[..., Bench]]:
     yield build
     for bench in made:
         bench.run()
-        bench.close(*bench.engine._contexts)
+        bench.close(*bench.engine._contexts.live)
         call = bench.generate(context := bench.open([7, 7]), max_tokens=1)
         bench.run()
         assert call in bench.done
@@ -50,6 +50,6 @@ def at_rest(bench: Bench) -> None:
     assert stats["free_tokens"] + stats["cached_pool_tokens"] == stats["pool_tokens"]
     assert not engine._calls
     assert not engine._queued
-    assert not engine._programs
+    assert not engine._contexts.programs
     assert not [node for node in engine.room.tree.nodes() if node.refs]
     audit_idle(engine.room.tree)

@@ -93,7 +93,7 @@ def test_pages_do_not_leak_under_aborts_and_preemption(
                 scheduler._retract(scheduler.running[-1])
         bench.run()
         assert {*calls} <= {*bench.done, *bench.errors}
-        bench.close(*bench.engine._contexts)
+        bench.close(*bench.engine._contexts.live)
         audit_idle(bench.engine.room.tree)
         stats = bench.engine.stats()
         assert stats["held_tokens"] == stats["running"] == stats["contexts"] == 0

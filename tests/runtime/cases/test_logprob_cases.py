@@ -138,7 +138,7 @@ def test_logprobs_after_eviction_and_of_a_partly_cached_prompt(make: Make) -> No
         call = bench.generate(bench.open(PROMPT), max_tokens=4, **WHOLE)
         bench.run()
         check(bench.done[call]["results"][0], 0)
-        bench.close(*bench.engine._contexts)
+        bench.close(*bench.engine._contexts.live)
         bench.generate(bench.open([9] * 90), max_tokens=1)
         bench.run()
     assert bench.engine.stats()["evicted_tokens"] > 0

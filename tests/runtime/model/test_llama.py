@@ -18,7 +18,7 @@ def test_hidden_rows_give_the_logits(forest, hf_logits, tied):
     trees = forest(64)
     node = trees.grow(None, list(b"a shared prefix"))
     batch = trees.batch([(node, 0, len(node.token_ids))])
-    plan = build_plan(batch.items, batch.positions, "cpu")
+    plan = build_plan(batch)
     rows = (torch.tensor(each) for each in (batch.token_ids, batch.positions, batch.slots))
     model.forward(*rows, plan, pool)
     (wanted,) = hf_logits(config, weights, torch.float32, node.token_ids)

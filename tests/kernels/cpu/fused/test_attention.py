@@ -55,12 +55,12 @@ def random_tree(source, page_size, depth, num_slots, longest):
 
 
 def compare(plan, group, kv_heads, dim, num_slots, window=None, threads=1):
-    torch.manual_seed(plan.count)
+    torch.manual_seed(plan.items.shape[1])
     q = torch.randn(plan.num_rows, group * kv_heads, dim).bfloat16().float()
     k, v = torch.randn(2, num_slots, kv_heads, dim).bfloat16().float()
     wanted = reference.tree_attention(q, k, v, plan, dim**-0.5, window)
     unused = torch.ones(num_slots, dtype=torch.bool)
-    for start, length, *_ in plan.host_items.T.tolist():
+    for start, length, *_ in plan.items.T.tolist():
         unused[start : start + length] = False
     # Stale slots hold anything; a broken one is written as such.
     k[unused], v[unused] = 1e30, -1e30
