@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from ramet.kernels.gpu.attention_tables import PlanTables
 
 
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Whether operators run this tensor by the kernels for GPUs. Not float64, which is exact: that
+    is computed as the references have it, wherever it lies."""
+    return tensor.is_cuda and tensor.dtype != torch.float64
+
+
 def embed(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Rows of the embedding `table`, `[vocab, hidden]`, for int64 `token_ids`, `[rows]`."""
     return F.embedding(token_ids, table)
@@ -40,15 +46,9 @@ def take_rows(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`x @ weight.T + bias` for `x` `[rows, in]` and `weight` `[out, in]`."""
-    if x.device.type == "cpu":
-        return cpu_linear.linear(x, weight, bias)
-    return F.linear(x, weight, bias)
-
-
-def on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether operators run this tensor by the kernels for GPUs. Not float64, which is exact: that
-    is computed as the references have it, wherever it lies."""
-    return tensor.is_cuda and tensor.dtype != torch.float64
+    if x.device.type != "cpu" or on_gpu(x):
+        return F.linear(x, weight, bias)
+    return cpu_linear.linear(x, weight, bias)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

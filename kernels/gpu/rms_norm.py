@@ -62,15 +62,17 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norm of `x + residual`, both `[rows, n]`, and that sum."""
+    """`x + residual`, both `[rows, n]`, and the norm of that sum."""
     good = residual.shape == x.shape and residual.dtype == x.dtype and x.dim() == 2
     check("add_rms_norm", good, x=x, residual=residual)
-    return _launch(x, residual.contiguous(), weight, eps)
+    normed, total = _launch(x, residual.contiguous(), weight, eps)
+    return total, normed
 
 
 def _launch(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm and the sum."""
     good = x.dim() in (2, 3) and x.dtype in DTYPES and weight.dtype in DTYPES
     good = good and weight.shape == x.shape[-1:] and weight.is_contiguous()
     check("rms_norm", good and 0 < x.shape[-1] <= LARGEST, x=x, weight=weight)

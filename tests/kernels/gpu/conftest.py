@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import random
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,3 +152,38 @@ def _tree_items(
 def tree_items() -> Any:
     """The function that makes trees."""
     return _tree_items
+
+
+def _tree_batches(source: random.Random, vocab: int) -> list[types.SimpleNamespace]:
+    """Steps of a model: a prompt in two chunks, then three branches of it that grow token by token
+    in scattered slots. Each has what `Rows` asks for."""
+    slots = source.sample(range(64), 30)
+    prompt, branches = slots[:12], [slots[12 + 6 * b : 18 + 6 * b] for b in range(3)]
+
+    def step(rows: list[tuple[int, int]], items: list[tuple[int, ...]]) -> types.SimpleNamespace:
+        names = ("slot_start", "length", "row_start", "row_end", "key_pos")
+        lists = dict(zip(names, map(list, zip(*items, strict=True)), strict=True))
+        return types.SimpleNamespace(
+            token_ids=[source.randrange(vocab) for _ in rows],
+            positions=[position for _, position in rows],
+            slots=[slot for slot, _ in rows],
+            items=types.SimpleNamespace(**lists),
+        )
+
+    steps = []
+    for low, high in ((0, 7), (7, 12)):
+        items = [(prompt[p], 1, max(p - low, 0), high - low, p) for p in range(high)]
+        steps.append(step([(prompt[p], p) for p in range(low, high)], items))
+    for count in range(6):
+        items = [(prompt[p], 1, 0, 3, p) for p in range(12)]
+        items += [
+            (b[i], 1, r, r + 1, 12 + i) for r, b in enumerate(branches) for i in range(count + 1)
+        ]
+        steps.append(step([(b[count], 12 + count) for b in branches], items))
+    return steps
+
+
+@pytest.fixture
+def tree_batches() -> Any:
+    """The function that makes steps of a model."""
+    return _tree_batches

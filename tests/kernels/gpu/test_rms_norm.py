@@ -32,7 +32,7 @@ def test_it_equals_the_reference(rows, size, dtype, device):
     weight = torch.randn(size).to(device, dtype)
     close(rms_norm.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5), size)
     residual = torch.randn(rows, size).to(device, dtype)
-    normed, total = rms_norm.add_rms_norm(x, residual, weight, 1e-5)
+    total, normed = rms_norm.add_rms_norm(x, residual, weight, 1e-5)
     assert torch.equal(total, x + residual)
     close(normed, reference.rms_norm(x + residual, weight, 1e-5), size)
 
