@@ -42,7 +42,7 @@ class Ahead:
     def __init__(self, room: EngineRoom, runner: DrawingRunner) -> None:
         self._room = room
         self._runner = runner
-        self._expected = Expected(room.tree.known)
+        self._expected = Expected(room.tree)
 
     def launch(self, batch: Batch, after: Flight | None = None) -> Flight:
         """Start a batch; `after` is the flight that it was planned on. If the model fails, the
@@ -59,13 +59,16 @@ class Ahead:
     def plan(self, flight: Flight) -> Batch | None:
         """The batch after a flight, or None where its tokens have to be known first."""
         ready = flight.batch.ready
-        sampling = [s for s in ready if isinstance(s, Generation)]
-        if ready and (flight.drawn is None or len(sampling) < len(ready)):
+        if ready and flight.drawn is None:
             return None
-        # Who gets its last token now goes on to nothing.
-        going = [s for s in sampling if len(s.output_ids) + 1 < s.limit]
-        places = {s: index for index, s in enumerate(sampling)}
-        grown = self._expected.plan((places[s], s.node, s.origin) for s in going if s.alive)
+        sampling = [
+            s for s in ready if isinstance(s, Generation)
+        ]  # Tokens are drawn for no others.
+        grown = self._expected.plan(
+            (index, s.node, s.origin)
+            for index, s in enumerate(sampling)
+            if s.alive and len(s.output_ids) + 1 < s.limit  # else this token is its last
+        )
         expected = frozenset(sampling[index] for index in grown)
         batch = None
         if 2 * len(expected) >= len(ready):

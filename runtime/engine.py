@@ -147,7 +147,7 @@ class Engine:
                 self._fly(self._ahead)
         except Exception:
             self._flight = None
-            self._fail_all(BackendError(f"a step failed:\n{traceback.format_exc().rstrip()}"))
+            self._fail_all()
 
     def _fly(self, ahead: Ahead) -> None:
         """Launch the next step before the last one's tokens are known, if that can be."""
@@ -181,7 +181,7 @@ class Engine:
         try:
             self._land(self._ahead, flight, None)
         except Exception:
-            self._fail_all(BackendError(f"a step failed:\n{traceback.format_exc().rstrip()}"))
+            self._fail_all()
 
     # The three parts of a step
 
@@ -372,8 +372,9 @@ class Engine:
             self._selections.abort(call, error)
         self._finish(call)
 
-    def _fail_all(self, error: BackendError) -> None:
-        """Fail every call in flight, and what is queued behind them."""
+    def _fail_all(self) -> None:
+        """A step has raised: fail every call in flight, and what is queued behind them."""
+        error = BackendError(f"a step failed:\n{traceback.format_exc().rstrip()}")
         self.room.scheduler.outgrown.clear()
         for call in self._calls.values():
             call.context.failed = error

@@ -52,8 +52,9 @@ class DrawingRunner(Runner, Protocol):
     """A runner on a device that works by itself, and draws tokens there."""
 
     def launch(self, batch: Batch, order: DrawOrder) -> Drawn:
-        """Begin to compute the batch's rows and then to draw, and return at once. A token id
-        `-1 - i` in the batch is token number `i` of those that the launch before draws."""
+        """Begin to compute the batch's rows, of which there may be none, and then to draw what is
+        ordered, if anything is; return at once. A token id `-1 - i` in the batch is token number
+        `i` of those that the launch before draws."""
         ...
 
 

@@ -25,7 +25,6 @@ from ramet.kernels.gpu import (
     draw,
     rms_norm,
     rope_write,
-    sampling,
     silu_mul,
     tree_attention,
 )
@@ -53,7 +52,7 @@ class Resources:
 
 def all_variants(arch: str) -> Iterator[Variant]:
     """What all files launch on an architecture."""
-    for file in (bitmask, draw, rms_norm, rope_write, sampling, silu_mul, tree_attention):
+    for file in (bitmask, draw, rms_norm, rope_write, silu_mul, tree_attention):
         yield from file.variants(arch)
 
 

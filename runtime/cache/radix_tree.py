@@ -44,8 +44,7 @@ class RadixTree:
         self.evicted_tokens = 0
         self.version = 0
         """Counts ends of holds, and what changes the shape of held edges: splits, merges, cuts."""
-        self.known = KnownPaths(max_known)
-        """What was computed and then evicted."""
+        self._known = KnownPaths(max_known)
         self._roots: dict[str | None, Node] = {}
         self._private: dict[int, Node] = {}
         self._numbers = itertools.count()
@@ -114,7 +113,7 @@ class RadixTree:
         """`extend` each path by a token that a sequence has sampled, where that sequence's own edge
         grows in place, as in most rows; the indices of the others, to which nothing is done."""
         others: list[int] = []
-        known = self.known.hashes
+        known = self._known.hashes
         for index, (node, token, who) in enumerate(zip(nodes, tokens, whose, strict=True)):
             if node.refs != 1 or node.children or not node.tokens:
                 others.append(index)
@@ -228,13 +227,13 @@ class RadixTree:
         """For whose sake the node's token at `index` was evicted; None if that isn't known."""
         who = origin_at(node.evictors, index)
         if who is None and node.parent is not None:
-            who = self.known.evictor(node.hashed(index + 1))
+            who = self._known.evictor(node.hashed(index + 1))
         return who
 
     def flush(self) -> None:
         """Give up everything that nothing runs on, and forget what was ever computed."""
         self.evict(self.pool.num_pages + 1)
-        self.known.clear()
+        self._known.clear()
         for node in self.nodes():
             rest = node.marks[node.computed :]
             node.marks[node.computed :] = rest.translate(_FORGET)
@@ -277,8 +276,8 @@ class RadixTree:
     ) -> Node:
         """Plan new tokens below `node`: in place if nobody else points at its end, else a child."""
         marks = bytearray([mark]) * len(ids)
-        if self.known:
-            known = self.known.lookup(node.hashed(), ids)
+        if self._known:
+            known = self._known.lookup(node.hashed(), ids)
             marks[:known] = bytes([mark | EVER]) * known
         others = node.refs - (node is pointer)
         if node.tokens and not node.children and not others:
@@ -392,4 +391,4 @@ class RadixTree:
         known = _COMPUTED.match(node.marks, at)
         if known is not None and not node.private:
             evictors = split_runs(node.evictors, at)[1]
-            self.known.remember(node.hashed(at), node.tokens[at : known.end()], evictors)
+            self._known.remember(node.hashed(at), node.tokens[at : known.end()], evictors)

@@ -9,6 +9,7 @@ Sarathi-Serve (Agrawal et al. 2024).
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -65,8 +66,6 @@ class Scheduler:
         self._layout: Layout | None = None
         self._decoding: tuple[Sequence, ...] = ()
         """Who all had a row of their own, and one only, in the step that `_layout` is of."""
-        self._unsettled: frozenset[Sequence] = frozenset()
-        """Who waits for a token of the last step, while a step is planned ahead."""
         self._cursor: Node | None = None
         """Where the last sequence was admitted."""
 
@@ -131,10 +130,10 @@ class Scheduler:
         if not self.running or not self._room(pages, self.running[-1]):
             return None
         self.tree.queue.crowded = len(self._waiting) > 0
-        self._unsettled = waiting
         batch = self._go_on() or self._fill()
-        self._unsettled = frozenset()
-        return batch or None
+        # Their paths are computed, but their tokens are being drawn already.
+        ready = tuple(s for s in batch.ready if s not in waiting)
+        return dataclasses.replace(batch, ready=ready) or None
 
     def commit(self, batch: Batch) -> None:
         """The batch has been computed."""
@@ -289,8 +288,7 @@ class Scheduler:
         if not prefills:
             return self._decodes(list(ranges), slots)
         self._layout = None  # It is one step behind from here on.
-        settled = [s for s in self.running if s not in self._unsettled]
-        ready = [s for s in settled if _done_after(s.node, ranges)]
+        ready = [s for s in self.running if _done_after(s.node, ranges)]
         order = sorted(ranges.items(), key=lambda pair: pair[0].start)
         return build_batch(order, ready, prefill_rows)
 
@@ -327,8 +325,7 @@ class Scheduler:
             return self._layout.batch(self._decoding, last_slots=slots)
         # Some share a row or are complete already; who found no slot waits for the next step.
         own = set(nodes)
-        settled = [s for s in self.running if s not in self._unsettled]
-        ready = [s for s in settled if s.node in own or s.node.complete]
+        ready = [s for s in self.running if s.node in own or s.node.complete]
         self._decoding = ()
         return self._layout.batch(ready)
 

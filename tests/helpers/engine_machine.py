@@ -39,8 +39,7 @@ STALL = 80
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """One engine and its naive twin. `tally` counts what happened, over all examples. Where it is
-    `flying`, steps overlap."""
+    """One engine, whose steps overlap if `flying`, and its naive twin. `tally`: what happened."""
 
     def __init__(self, hostile: bool, flying: bool, tally: Counter[str]) -> None:
         super().__init__()

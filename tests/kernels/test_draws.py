@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from draw_orders import BELOW_ONE, ask, words
 from scipy import stats
 
 from ramet.kernels import ops, reference
 from ramet.kernels.cpu import fused
 from ramet.kernels.draws import Draws
 
-BELOW_ONE = 1 - 2.0**-53
 INF = math.inf
 
 
@@ -24,31 +24,6 @@ def place(request):
     if fused.why_not():
         pytest.skip("numba is not installed")
     return ops
-
-
-def ask(
-    rows: Sequence[int],
-    uniforms: Sequence[Sequence[float]],
-    asked: Sequence[Sequence[float]] = (),
-    bans: Sequence[tuple[int, int]] = (),
-    masks: torch.Tensor | None = None,
-) -> Draws:
-    return Draws(
-        torch.tensor(rows),
-        torch.tensor(asked or [(1.0, 0, 1.0, 0.0)] * len(rows), dtype=torch.float64),
-        torch.tensor(uniforms, dtype=torch.float64).view(len(rows), -1),
-        torch.tensor(bans, dtype=torch.long).view(-1, 2),
-        masks,
-    )
-
-
-def words(allowed: torch.Tensor) -> torch.Tensor:
-    """The mask words of booleans [n, vocab]."""
-    n, vocab = allowed.shape
-    bits = torch.zeros(n, (vocab + 31) // 32 * 32, dtype=torch.int64)
-    bits[:, :vocab] = allowed
-    values = (bits.view(n, -1, 32) << torch.arange(32)).sum(-1)
-    return torch.where(values >= 2**31, values - 2**32, values).int()
 
 
 def drawn(place, logits: torch.Tensor, asked: Sequence[float], size: int = 2000) -> set[int]:

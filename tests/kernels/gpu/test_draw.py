@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from draw_orders import BELOW_ONE, PLAIN, ask, words
 from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("triton", reason="the GPU's kernels need triton")
@@ -19,9 +20,7 @@ pytest.importorskip("triton", reason="the GPU's kernels need triton")
 from ramet.kernels import reference
 from ramet.kernels.draws import Draws
 
-BELOW_ONE = 1 - 2.0**-53
 INF = math.inf
-PLAIN = (1.0, 0, 1.0, 0.0)
 
 
 def draw(logits, draws):
@@ -37,32 +36,6 @@ def small_blocks(monkeypatch):
 
     monkeypatch.setattr(draw, "BLOCK", 128)
     monkeypatch.setattr(draw, "BLOCKS", 32)
-
-
-def ask(
-    device: torch.device,
-    rows: Sequence[int],
-    uniforms: Sequence[Sequence[float]],
-    asked: Sequence[Sequence[float]] = (),
-    bans: Sequence[tuple[int, int]] = (),
-    masks: torch.Tensor | None = None,
-) -> Draws:
-    return Draws(
-        torch.tensor(rows, device=device),
-        torch.tensor(asked or [PLAIN] * len(rows), dtype=torch.float64, device=device),
-        torch.tensor(uniforms, dtype=torch.float64, device=device),
-        torch.tensor(bans, dtype=torch.long, device=device).view(-1, 2),
-        masks,
-    )
-
-
-def words(allowed: torch.Tensor) -> torch.Tensor:
-    """The mask words of booleans [n, vocab]."""
-    n, vocab = allowed.shape
-    bits = torch.zeros(n, (vocab + 31) // 32 * 32, dtype=torch.int64, device=allowed.device)
-    bits[:, :vocab] = allowed
-    values = (bits.view(n, -1, 32) << torch.arange(32, device=allowed.device)).sum(-1)
-    return torch.where(values >= 2**31, values - 2**32, values).int()
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -165,14 +138,14 @@ def test_blocks_as_they_are(device):
         logits.fill_(-INF)
         logits[:2, at] = 50
         uniforms = [[0.0, 0.4999, 0.5001, BELOW_ONE]] * 2
-        tokens = check(logits, ask(device, [0, 1], uniforms, [PLAIN, (1.0, 2, 0.9, 0.0)]))
+        tokens = check(logits, ask([0, 1], uniforms, [PLAIN, (1.0, 2, 0.9, 0.0)], device=device))
         assert tokens.tolist() == [[at[0], at[0], at[1], at[1]]] * 2
 
 
 def test_draws_invert_the_cumulative_weights(device, small_blocks):
     logits = torch.tensor([[0.0, 1, 0, 3, 0], [2, 0, 0, 0, 2]], device=device).log()
     uniforms = [[0.0, 0.2499, 0.2501, BELOW_ONE], [0.0, 0.4999, 0.5001, BELOW_ONE]]
-    tokens, best = draw(logits, ask(device, [0, 1], uniforms))
+    tokens, best = draw(logits, ask([0, 1], uniforms, device=device))
     assert tokens.tolist() == [[1, 1, 3, 3], [0, 0, 4, 4]]
     assert torch.equal(best, logits.amax(1))
 
@@ -182,17 +155,16 @@ def test_a_weight_at_the_goal_is_not_above_it(device, small_blocks):
     logits = torch.zeros(1, 512, device=device)
     places = [0, 1, 127, 128, 129, 255, 256, 384, 511]
     uniforms = [[place / 512 for place in places]]
-    assert draw(logits, ask(device, [0], uniforms))[0].tolist() == [places]
+    assert draw(logits, ask([0], uniforms, device=device))[0].tolist() == [places]
 
 
 def sets(logits: torch.Tensor, cases: Sequence[tuple[Sequence[float], set[int]]]) -> None:
     """Row 0 under each case's temperature and filters gives just its tokens."""
     uniforms = [*(i / 12 for i in range(12)), BELOW_ONE]
-    draws = ask(
-        logits.device, [0] * len(cases), [uniforms] * len(cases), [asked for asked, _ in cases]
-    )
-    for some, (asked, wanted) in zip(draw(logits, draws)[0].tolist(), cases, strict=True):
-        assert set(some) == wanted, asked
+    number, asked = len(cases), [asked for asked, _ in cases]
+    draws = ask([0] * number, [uniforms] * number, asked, device=logits.device)
+    for some, (case, wanted) in zip(draw(logits, draws)[0].tolist(), cases, strict=True):
+        assert set(some) == wanted, case
 
 
 def test_a_rank_goes_to_the_lowest_of_equals(device, small_blocks):
@@ -203,7 +175,7 @@ def test_a_rank_goes_to_the_lowest_of_equals(device, small_blocks):
     equal = torch.zeros(1, 300, device=device)
     equal[0, ::2] = -0.0
     asked = [(1.0, 7, 1, 0), (1.0, 200, 1, 0), (1.0, 0, 199.5 / 300, 0), (1.0, 100, 0.495, 0)]
-    tokens, _ = draw(equal, ask(device, [0] * 4, [[0.0, 0.5, BELOW_ONE]] * 4, asked))
+    tokens, _ = draw(equal, ask([0] * 4, [[0.0, 0.5, BELOW_ONE]] * 4, asked, device=device))
     assert tokens.tolist() == [[0, 3, 6], [0, 100, 199], [0, 100, 199], [0, 25, 49]]
     # Top-p ends among the equals at top-k's border, of which only the first two were left.
     steps = torch.tensor([[0.0, 2, 0, 0, 0]], device=device)
@@ -284,7 +256,7 @@ def test_what_is_not_finite(device, small_blocks):
     filters = ((0.8, 0, 1.0, 0.0), (0.8, 5, 0.9, 0.1), (0.0, 0, 1.0, 0.0))
     for asked in filters:
         for some, masks in ((bans, words(allowed)), (bans, None), ([], words(allowed)), ([], None)):
-            draws = ask(device, rows, [[0.3]] * 12, [asked] * 12, some, masks)
+            draws = ask(rows, [[0.3]] * 12, [asked] * 12, some, masks, device=device)
             tokens, best = draw(logits, draws)
             wanted, largest = reference.draw(logits, draws)
             assert same(best, largest)
@@ -339,7 +311,9 @@ def test_draws_follow_the_distribution(device, monkeypatch, small_blocks):
     logits = torch.randn(1, 20, generator=generator)
     uniforms = torch.rand(1, 600, generator=generator, dtype=torch.float64)
     asked = (1.3, 12, 0.9, 0.0)
-    tokens = draw(logits.to(device), ask(device, [0], uniforms.tolist(), [asked]))[0][0].cpu()
+    tokens = draw(logits.to(device), ask([0], uniforms.tolist(), [asked], device=device))[0][
+        0
+    ].cpu()
     probabilities = (logits[0].double() / asked[0]).softmax(0)
     ranked = probabilities.sort(descending=True)
     mass = ranked.values[:12].cumsum(0) / ranked.values[:12].sum()
@@ -388,7 +362,7 @@ def test_views_and_nothing(device, small_blocks):
 
 def test_refusals_name_what_was_given(device):
     logits, uniforms = torch.zeros(2, 40, device=device), [[0.1], [0.2]]
-    good = ask(device, [0, 1], uniforms)
+    good = ask([0, 1], uniforms, device=device)
 
     def refused(wanted: str, logits: torch.Tensor = logits, **fields: torch.Tensor) -> None:
         names = ("rows", "asked", "uniforms", "bans", "masks")

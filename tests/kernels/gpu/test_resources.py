@@ -42,7 +42,6 @@ def test_all_variants_compile_and_fit(arch):
         "rope_write",
         "silu_mul",
         "bitmask",
-        "likeliest",
         "draw_ban",
         "draw_scan",
         "draw_weigh",
